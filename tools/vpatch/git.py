@@ -1,0 +1,219 @@
+"""The only door to git: hermetic, bytes in, bytes out.
+
+Every command runs with the user's configuration, hooks, attributes, identity and ``GIT_*``
+variables out of the way, so that the same input gives the same objects on every machine.
+GitPython starts and reaps the processes; it always hands down ``os.environ``, so stray ``GIT_*``
+variables are removed with ``env -u`` in front of the command.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import git as gitpython
+
+from vpatch.errors import HostError
+
+IDENTITY_NAME = "vpatch"
+IDENTITY_EMAIL = "vpatch@localhost"
+
+_FIXED_ENVIRONMENT: Mapping[str, str] = {
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_SYSTEM": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_EDITOR": "false",
+    "GIT_PAGER": "cat",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_AUTHOR_NAME": IDENTITY_NAME,
+    "GIT_AUTHOR_EMAIL": IDENTITY_EMAIL,
+    "GIT_COMMITTER_NAME": IDENTITY_NAME,
+    "GIT_COMMITTER_EMAIL": IDENTITY_EMAIL,
+    "LC_ALL": "C",
+    "TZ": "UTC",
+}
+
+# Repository-level settings that would change bytes even with global and system config gone.
+_FIXED_CONFIG: tuple[str, ...] = (
+    "core.attributesFile=" + os.devnull,
+    "core.hooksPath=" + os.devnull,
+    "core.autocrlf=false",
+    "core.eol=lf",
+    "core.fsmonitor=false",
+    "core.quotePath=true",
+    "apply.whitespace=nowarn",
+    "apply.ignoreWhitespace=no",
+    "commit.gpgSign=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+)
+
+
+@dataclass(frozen=True)
+class Output:
+    """What one git command left: exit status and both streams, untouched bytes."""
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def complaint(self) -> str:
+        """The last non-empty line of stderr: where git puts the error."""
+        lines = [
+            line for line in self.stderr.decode("utf-8", "replace").splitlines() if line.strip()
+        ]
+        return lines[-1].strip() if lines else f"git exited with status {self.status}"
+
+
+class Git:
+    """git commands on one repository.
+
+    Args:
+        git_dir: The repository's git directory (the folder itself where it is bare).
+        work_tree: The working tree, for the few commands that need one.
+        index: An index file of the caller's own, so that nobody else's is touched.
+        user_config: Keep the user's global and system configuration: only for talking to a
+            remote, which needs the user's credentials, proxies and URL rewrites.
+    """
+
+    def __init__(
+        self,
+        git_dir: Path,
+        *,
+        work_tree: Path | None = None,
+        index: Path | None = None,
+        user_config: bool = False,
+    ) -> None:
+        self.git_dir = git_dir
+        self.work_tree = work_tree
+        self.index = index
+        self.user_config = user_config
+
+    def run(
+        self,
+        *args: str,
+        stdin: bytes | None = None,
+        ok: Collection[int] = (0,),
+        env: Mapping[str, str] | None = None,
+    ) -> Output:
+        """Runs ``git ARGS`` and returns its output as bytes.
+
+        Args:
+            args: Subcommand and arguments. A value that comes from outside must stand behind
+                ``--end-of-options`` or ``--``, or be an object id.
+            stdin: Bytes for standard input; empty when None.
+            ok: Exit statuses that are answers rather than failures.
+            env: Extra environment for this command (dates, an index file).
+
+        Raises:
+            HostError: git is missing, or ended with a status outside ``ok``.
+        """
+        output = _execute(self._command(args), self._environment(env), self._cwd(), stdin)
+        if output.status not in ok:
+            raise HostError(
+                f"git {args[0]} failed in {self.git_dir}: {output.complaint}",
+                hint=_hint_for(output.stderr),
+                code="git",
+            )
+        return output
+
+    def output(self, *args: str, stdin: bytes | None = None) -> bytes:
+        """Standard output of a command that has to succeed."""
+        return self.run(*args, stdin=stdin).stdout
+
+    def line(self, *args: str, stdin: bytes | None = None) -> str:
+        """The single line that a command prints: an object id, a ref name."""
+        return self.output(*args, stdin=stdin).decode("utf-8", "surrogateescape").rstrip("\n")
+
+    @contextmanager
+    def temporary_index(self) -> Iterator[Git]:
+        """The same repository with an empty index of its own, gone afterwards."""
+        with tempfile.TemporaryDirectory(prefix="vpatch-index-") as folder:
+            yield Git(self.git_dir, work_tree=self.work_tree, index=Path(folder) / "index")
+
+    def read_blobs(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Contents of blobs, in one process.
+
+        Args:
+            names: Object names as ``cat-file --batch`` takes them (an id, ``TREE:path``); a name
+                may not hold a newline.
+
+        Returns:
+            name -> bytes; a name that does not exist is left out.
+        """
+        wanted = list(dict.fromkeys(names))
+        if any("\n" in name for name in wanted):
+            raise ValueError("an object name with a newline cannot be asked for in a batch")
+        request = "".join(f"{name}\n" for name in wanted).encode("utf-8", "surrogateescape")
+        return dict(_parse_batch(wanted, self.output("cat-file", "--batch", stdin=request)))
+
+    def _cwd(self) -> Path:
+        return self.work_tree or self.git_dir
+
+    def _command(self, args: tuple[str, ...]) -> list[str]:
+        stray = [name for name in os.environ if name.startswith("GIT_")]
+        prefix = ["env", *(part for name in stray for part in ("-u", name))] if stray else []
+        settings = [part for setting in _FIXED_CONFIG for part in ("-c", setting)]
+        return [*prefix, "git", "--no-pager", *settings, *args]
+
+    def _environment(self, extra: Mapping[str, str] | None) -> dict[str, str]:
+        fixed = dict(_FIXED_ENVIRONMENT)
+        if self.user_config:
+            for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"):
+                del fixed[name]
+        fixed["GIT_DIR"] = str(self.git_dir)
+        if self.work_tree is not None:
+            fixed["GIT_WORK_TREE"] = str(self.work_tree)
+        if self.index is not None:
+            fixed["GIT_INDEX_FILE"] = str(self.index)
+        return {**fixed, **(extra or {})}
+
+
+def _execute(command: list[str], env: dict[str, str], cwd: Path, stdin: bytes | None) -> Output:
+    # `env -u` also removes what we set, so our own variables are passed as its assignments.
+    if command[0] == "env":
+        split = command.index("git")
+        command = [*command[:split], *(f"{k}={v}" for k, v in env.items()), *command[split:]]
+    try:
+        process = gitpython.Git(cwd).execute(
+            command, as_process=True, istream=subprocess.PIPE, env=env, stdout_as_string=False
+        )
+    except gitpython.GitCommandNotFound as error:
+        raise HostError(
+            "git could not be started: it is not on PATH",
+            hint="Install git 2.30 or newer and run the command again.",
+            code="git-missing",
+        ) from error
+    stdout, stderr = process.communicate(stdin or b"")
+    status = process.returncode
+    return Output(status=status, stdout=stdout, stderr=stderr)
+
+
+def _parse_batch(names: list[str], answer: bytes) -> Iterator[tuple[str, bytes]]:
+    position = 0
+    for name in names:
+        end = answer.index(b"\n", position)
+        header = answer[position:end]
+        position = end + 1
+        if header.endswith((b" missing", b" ambiguous")):
+            continue
+        size = int(header.rsplit(b" ", 1)[1])
+        yield name, answer[position : position + size]
+        position += size + 1
+
+
+def _hint_for(stderr: bytes) -> str:
+    if b"No space left on device" in stderr:
+        return "Free disk space, or point VPATCH_CACHE at a larger disk, and run it again."
+    if b"Permission denied" in stderr or b"Read-only file system" in stderr:
+        return "Make the folder writable, or point VPATCH_CACHE at one that is."
+    return ""
