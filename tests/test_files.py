@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from vpatch.errors import HostError
+from vpatch.files import cache_dir, disk_errors, locked, sha256_file, write_atomically
+
+
+def test_the_cache_follows_vpatch_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VPATCH_CACHE", str(tmp_path / "x"))
+    assert cache_dir() == tmp_path / "x"
+    monkeypatch.delenv("VPATCH_CACHE")
+    assert cache_dir().name == "vpatch"
+
+
+def test_a_write_is_whole_and_keeps_the_mode(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file"
+    write_atomically(path, b"one")
+    path.chmod(0o640)
+    write_atomically(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [entry.name for entry in path.parent.iterdir()] == ["file"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def full(_handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(HostError, match="No space left") as caught:
+        write_atomically(path, b"new")
+    assert "VPATCH_CACHE" in caught.value.hint
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
+
+
+def test_other_errors_are_not_renamed() -> None:
+    with pytest.raises(FileNotFoundError), disk_errors(Path("x")):
+        raise FileNotFoundError(errno.ENOENT, "gone")
+
+
+def test_a_second_process_waits_says_so_and_goes_on_when_the_first_is_killed(
+    tmp_path: Path,
+) -> None:
+    lock = tmp_path / "lock"
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys,time\nfrom pathlib import Path\nfrom vpatch.files import locked\n"
+            "with locked(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)",
+            str(lock),
+        ],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        said: list[str] = []
+
+        def on_wait(text: str) -> None:
+            said.append(text)
+            holder.kill()
+
+        begun = time.monotonic()
+        with locked(lock, on_wait=on_wait):
+            assert time.monotonic() - begun < 20
+        assert len(said) == 1
+        assert str(lock) in said[0]
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+def test_sha256_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"abc" * 1_000_000)
+    assert sha256_file(path) == hashlib.sha256(b"abc" * 1_000_000).hexdigest()

@@ -1,0 +1,131 @@
+"""Files of our own: the cache, whole writes, locks, hashes."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from platformdirs import user_cache_path
+
+from vpatch.errors import HostError
+
+_CHUNK = 1 << 20
+_NEXT_STEP = {
+    errno.ENOSPC: "Free disk space, or point VPATCH_CACHE at a larger disk, and run it again.",
+    errno.EDQUOT: "Free disk space, or point VPATCH_CACHE at a larger disk, and run it again.",
+    errno.EROFS: "Make the folder writable, or point VPATCH_CACHE at one that is.",
+    errno.EACCES: "Make the folder writable, or point VPATCH_CACHE at one that is.",
+    errno.EPERM: "Make the folder writable, or point VPATCH_CACHE at one that is.",
+}
+
+
+def cache_dir() -> Path:
+    """The user's cache: ``VPATCH_CACHE``, else the platform's place. Not created here."""
+    chosen = os.environ.get("VPATCH_CACHE")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    return user_cache_path("vpatch", appauthor=False)
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turns a full, read-only or forbidden disk into a failure with a next step.
+
+    Args:
+        path: What was being written, for the message.
+
+    Raises:
+        HostError: The disk refused. Any other OSError goes through as it is.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NEXT_STEP:
+            raise
+        raise HostError(
+            f"cannot write {path}: {error.strerror}", hint=_NEXT_STEP[error.errno], code="disk"
+        ) from error
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Writes a whole file or nothing: a temporary file beside it, synced, then renamed.
+
+    Args:
+        path: The file; its folder is made where it is missing. An existing file keeps its mode.
+        data: The new content.
+
+    Raises:
+        HostError: The disk is full, read-only or forbidden.
+    """
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mode = path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~_umask()
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:80]}.")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fchmod(stream.fileno(), mode)
+                os.fsync(stream.fileno())
+            os.replace(name, path)  # noqa: PTH105 - `name` is a str from mkstemp
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a rename in this folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def locked(path: Path, *, on_wait: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Holds a lock that other processes respect; it goes with the process, however that ends.
+
+    Args:
+        path: The lock file, made where it is missing. It stays behind, empty.
+        on_wait: Called once with a sentence if somebody else holds the lock now.
+
+    Raises:
+        HostError: The lock file cannot be made.
+    """
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            if on_wait is not None:
+                on_wait(f"waiting for another vpatch that holds {path}")
+            lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def sha256_file(path: Path) -> str:
+    """The sha256 of a file's bytes, in hex."""
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _umask() -> int:
+    # There is no way to read the umask without setting it; vpatch writes from one thread.
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
