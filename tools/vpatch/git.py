@@ -3,7 +3,8 @@
 Every command runs with the user's configuration, hooks, attributes, identity and ``GIT_*``
 variables out of the way, so that the same input gives the same objects on every machine.
 GitPython starts and reaps the processes; it always hands down ``os.environ``, so stray ``GIT_*``
-variables are removed with ``env -u`` in front of the command.
+variables are removed with ``env -u`` in front of the command. It is imported when the first
+command runs: its import starts git, which fails where git is missing.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import git as gitpython
+if TYPE_CHECKING:
+    from git.cmd import Git as GitPython
 
 from vpatch.errors import HostError
 
@@ -57,6 +60,23 @@ _FIXED_CONFIG: tuple[str, ...] = (
 )
 
 
+# With the user's configuration come the user's variables for talking to a remote, and no others:
+# a GIT_DIR or GIT_INDEX_FILE of a surrounding hook would still point at somebody else's files.
+_TRANSPORT_VARIABLES = (
+    "GIT_ALLOW_PROTOCOL",
+    "GIT_ASKPASS",
+    "GIT_CONFIG_GLOBAL",
+    "GIT_CONFIG_NOSYSTEM",
+    "GIT_CONFIG_SYSTEM",
+    "GIT_HTTP",
+    "GIT_PROXY",
+    "GIT_SSH",
+    "GIT_SSL",
+)
+# What env(1) ends with when the program that it should start does not exist.
+_NOT_FOUND_STATUS = 127
+
+
 @dataclass(frozen=True)
 class Output:
     """What one git command left: exit status and both streams, untouched bytes."""
@@ -93,9 +113,10 @@ class Git:
         index: Path | None = None,
         user_config: bool = False,
     ) -> None:
-        self.git_dir = git_dir
-        self.work_tree = work_tree
-        self.index = index
+        # Absolute: git resolves GIT_DIR against the folder that it runs in, not against ours.
+        self.git_dir = git_dir.absolute()
+        self.work_tree = work_tree.absolute() if work_tree else None
+        self.index = index.absolute() if index else None
         self.user_config = user_config
 
     def run(
@@ -117,7 +138,7 @@ class Git:
         Raises:
             HostError: git is missing, or ended with a status outside ``ok``.
         """
-        output = _execute(self._command(args), self._environment(env), self._cwd(), stdin)
+        output = _execute(self._command(args), self._environment(env), stdin)
         if output.status not in ok:
             raise HostError(
                 f"git {args[0]} failed in {self.git_dir}: {output.complaint}",
@@ -160,10 +181,13 @@ class Git:
         return self.work_tree or self.git_dir
 
     def _command(self, args: tuple[str, ...]) -> list[str]:
-        stray = [name for name in os.environ if name.startswith("GIT_")]
+        stray = [name for name in os.environ if name.startswith("GIT_") and not self._kept(name)]
         prefix = ["env", *(part for name in stray for part in ("-u", name))] if stray else []
         settings = [part for setting in _FIXED_CONFIG for part in ("-c", setting)]
-        return [*prefix, "git", "--no-pager", *settings, *args]
+        return [*prefix, "git", "--no-pager", "-C", str(self._cwd()), *settings, *args]
+
+    def _kept(self, name: str) -> bool:
+        return self.user_config and name.startswith(_TRANSPORT_VARIABLES)
 
     def _environment(self, extra: Mapping[str, str] | None) -> dict[str, str]:
         fixed = dict(_FIXED_ENVIRONMENT)
@@ -178,24 +202,48 @@ class Git:
         return {**fixed, **(extra or {})}
 
 
-def _execute(command: list[str], env: dict[str, str], cwd: Path, stdin: bytes | None) -> Output:
+def _execute(command: list[str], env: dict[str, str], stdin: bytes | None) -> Output:
     # `env -u` also removes what we set, so our own variables are passed as its assignments.
     if command[0] == "env":
         split = command.index("git")
         command = [*command[:split], *(f"{k}={v}" for k, v in env.items()), *command[split:]]
+    git, not_found = _gitpython()
     try:
-        process = gitpython.Git(cwd).execute(
+        # Started in the root: git goes to its folder itself (-C) and complains when it is gone,
+        # where GitPython would expand `~` and `$` in the name, or quietly stay where it is.
+        process = git(os.sep).execute(
             command, as_process=True, istream=subprocess.PIPE, env=env, stdout_as_string=False
         )
-    except gitpython.GitCommandNotFound as error:
+    except not_found as error:
+        raise _git_missing() from error
+    except OSError as error:
         raise HostError(
-            "git could not be started: it is not on PATH",
-            hint="Install git 2.30 or newer and run the command again.",
-            code="git-missing",
+            f"git could not be started: {error.strerror or error}",
+            hint="Check that git works here: git --version",
+            code="git",
         ) from error
     stdout, stderr = process.communicate(stdin or b"")
     status = process.returncode
+    if status == _NOT_FOUND_STATUS and command[0] == "env":
+        raise _git_missing()
     return Output(status=status, stdout=stdout, stderr=stderr)
+
+
+def _gitpython() -> tuple[type[GitPython], type[Exception]]:
+    try:
+        from git.cmd import Git as GitPython  # noqa: PLC0415  (see the module's docstring)
+        from git.exc import GitCommandNotFound  # noqa: PLC0415
+    except ImportError as error:
+        raise _git_missing() from error
+    return GitPython, GitCommandNotFound
+
+
+def _git_missing() -> HostError:
+    return HostError(
+        "git could not be started: it is not on PATH",
+        hint="Install git 2.30 or newer and run the command again.",
+        code="git-missing",
+    )
 
 
 def _parse_batch(names: list[str], answer: bytes) -> Iterator[tuple[str, bytes]]:
