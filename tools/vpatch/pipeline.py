@@ -1,0 +1,109 @@
+"""From a tag to its patched tree: pin, mirror, series, apply, and the pin's word on the result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from vpatch.apply import Applied, apply_series, unpatched
+from vpatch.errors import FindingError
+from vpatch.mirror import Kind, Mirror, Release
+from vpatch.pin import Pin
+from vpatch.progress import Progress
+from vpatch.repo import pinned
+from vpatch.series import Series
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A release with its series applied, every tree checked against the pin.
+
+    Attributes:
+        pin: What the series is made for.
+        series: The patches, in order.
+        release: The release's commit in the mirror.
+        applied: The trees before and after.
+    """
+
+    pin: Pin
+    series: Series
+    release: Release
+    applied: Applied
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """Where releases come from in this run.
+
+    Attributes:
+        cache: The user's cache, with the mirror and the downloads.
+        git_url: ``--upstream-git``: take tags from this remote instead of the package index.
+        kind: ``--source``: only this kind of source.
+        progress: Told about downloads and imports.
+    """
+
+    cache: Path
+    git_url: str | None
+    kind: Kind | None
+    progress: Progress
+
+
+def fetch(tag: str, upstream: Upstream, pin: Pin | None) -> tuple[Mirror, Release]:
+    """Imports a release where the mirror does not have it yet.
+
+    Args:
+        pin: Where the release is pinned, its archives' hashes are demanded.
+
+    Raises:
+        HostError: network, disk, hash, hostile archive.
+        UsageError: there is no such release.
+    """
+    mirror = Mirror.open(upstream.cache)
+    hashes = {kind: source.sha256 for kind, source in pin.sources.items()} if pin else {}
+    kind = upstream.kind
+    if upstream.git_url is not None or kind == "git":
+        release = mirror.fetch(tag, upstream_git=upstream.git_url, progress=upstream.progress)
+    else:
+        release = mirror.fetch(
+            tag, kind=kind, sha256={k: v for k, v in hashes.items() if v}, progress=upstream.progress
+        )
+    return mirror, release
+
+
+def prepare(tag: str, repo: Path, upstream: Upstream, *, bare: bool = False) -> Prepared:
+    """The release, fetched where needed, with its series applied.
+
+    Args:
+        tag: A release with a pin.
+        repo: The folder that holds ``patches/``.
+        bare: ``--unpatched``: leave the series out.
+
+    Raises:
+        UsageError: no such tag, or no pin for it.
+        FindingError: a tree is not the one that the pin names.
+        ConflictError: a patch does not fit.
+        HostError: the release cannot be fetched.
+    """
+    pin, series = pinned(repo, tag)
+    mirror, release = fetch(pin.tag, upstream, pin)
+    _check_tree(pin, release.kind, "base", release.tree)
+    if bare:
+        applied = unpatched(pin.tag, release.kind, release.tree)
+    else:
+        applied = apply_series(mirror.git, release.tree, series, kind=release.kind)
+        _check_tree(pin, release.kind, "patched", applied.tree)
+    return Prepared(pin=pin, series=series, release=release, applied=applied)
+
+
+def _check_tree(pin: Pin, kind: str, which: str, tree: str) -> None:
+    source = pin.sources.get(kind)
+    if source is None:
+        return  # a git remote has no pinned tree; the blobs of every touched file still count
+    wanted = source.base_tree if which == "base" else source.patched_tree
+    if tree != wanted:
+        raise FindingError(
+            f"the {which} tree of {pin.tag} ({kind}) is {tree[:12]}, but its pin says {wanted[:12]}",
+            hint=f"`vpatch pin {pin.tag} --check` says what differs; if the series changed on "
+            f"purpose, `vpatch pin {pin.tag}` writes a new revision.",
+            code="tree-mismatch",
+        )

@@ -1,0 +1,86 @@
+"""Results for people and for machines: what each verb prints on stdout.
+
+A ``Report`` holds both forms; nothing here prints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from vpatch.errors import VpatchError
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one verb has to say.
+
+    Attributes:
+        verb: Names the JSON schema, ``vpatch/<verb>/1``.
+        data: The JSON object's members besides ``schema`` and ``ok``.
+        text: The same for a person.
+        exit_code: 0, or 1 where the verb found something.
+    """
+
+    verb: str
+    data: Mapping[str, Any]
+    text: RenderableType
+    exit_code: int = 0
+
+    def to_json(self) -> str:
+        """Exactly one JSON object."""
+        return to_json(self.verb, ok=self.exit_code == 0, data=self.data)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A verb that ended in an error, for both readers."""
+
+    verb: str
+    error: VpatchError
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Exactly one JSON object, with the error in it."""
+        error = {
+            "code": self.error.code,
+            "message": self.error.message,
+            "hint": self.error.hint,
+        }
+        return to_json(self.verb, ok=False, data={**self.data, "error": error})
+
+    def lines(self) -> list[str]:
+        """What stderr shows."""
+        lines = [f"vpatch {self.verb}: {self.error.message}".rstrip()]
+        return [*lines, f"  -> {self.error.hint}"] if self.error.hint else lines
+
+
+def to_json(verb: str, *, ok: bool, data: Mapping[str, Any]) -> str:
+    """One line of JSON, sorted by nothing but the order of ``data``."""
+    return json.dumps({"schema": f"vpatch/{verb}/1", "ok": ok, **data}, ensure_ascii=False)
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """A plain table: it reads the same on a terminal, in a log and in a README."""
+    plain = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
+    for heading in headings:
+        plain.add_column(heading, overflow="fold")
+    for row in rows:
+        plain.add_row(*(Text(cell) for cell in row))
+    return plain
+
+
+def lines(*parts: RenderableType | None) -> RenderableType:
+    """Parts under each other; None is left out."""
+    return Group(*(part for part in parts if part is not None))
+
+
+def plain(text: str) -> Text:
+    """A line in which nothing is markup."""
+    return Text(text)
