@@ -25,7 +25,7 @@ _IN_BODY = re.compile(r"(?:from|subject|date):|>From |\[PATCH\]\s", re.IGNORECAS
 _ADDRESS = re.compile(r"(?P<name>.*?)[ \t]*<(?P<email>[^<>\s]+)>$")
 _TRAILER = re.compile(r"([A-Za-z0-9-]+)[ \t]*:(.*)", re.DOTALL)
 _GIT_TRAILERS = ("Signed-off-by: ", "(cherry picked from commit ")
-_BLANKS = " \t\n\r\f\v"  # C's isspace: what git calls white space, unlike Python's str methods
+_BLANKS = " \t\n\r"  # what git calls white space: less than C does, and far less than Python
 _PLAIN_TRANSFER = ("", "7bit", "8bit", "binary")
 _PLAIN_CHARSET = ("", "utf-8", "us-ascii")
 
