@@ -37,7 +37,7 @@ LOCATOR_MAGIC = b"PK\x06\x07"
 
 _CHUNK = 1 << 20
 _MOST_BYTES_IN_MEMORY = 64 << 20
-_FORBIDDEN_IN_NAME = re.compile(r"[\\:\x00-\x1f\x7f]")
+_FORBIDDEN_IN_NAME = re.compile(r"[\\:\x00-\x1f\x7f\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
