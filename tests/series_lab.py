@@ -104,10 +104,14 @@ class Lab:
         return {path: " ".join((meta.split()[0], meta.split()[2])) for meta, path in entries}
 
 
-def plain_git(*args: str, folder: Path, stdin: bytes = b"") -> bytes:
-    """What the user's own git prints, with whatever settings the test gave the user."""
+def plain_git(*args: str, folder: Path, stdin: bytes = b"", both: bool = False) -> bytes:
+    """What the user's own git prints, with whatever settings the test gave the user.
+
+    ``both`` adds what it says on stderr.
+    """
     command = ["git", *args]
-    return subprocess.run(command, input=stdin, capture_output=True, check=True, cwd=folder).stdout
+    done = subprocess.run(command, input=stdin, capture_output=True, check=True, cwd=folder)
+    return done.stdout + done.stderr if both else done.stdout
 
 
 def write_series(folder: Path, patches: Mapping[str, bytes]) -> None:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from series_lab import Lab, Step, numbered, plain_git
+from vpatch.diff import FileChange
 from vpatch.findings import FindingsError
 from vpatch.mbox import read_trailers, strip_space
 from vpatch.patch import Patch
@@ -99,6 +100,9 @@ def test_a_plain_patch() -> None:
         (mail(diff=b""), "no-diff", 10),
         (mail(diff=DIFF.replace(b"-1 +1", b"-1,3 +1,3")), "bad-diff", 12),
         (mail(diff=DIFF + b"+more\n"), "bad-diff", 19),
+        (mail(diff=DIFF + b"\n+more\n"), "bad-diff", 20),
+        (mail(diff=DIFF + b"\n" + DIFF.replace(b"/f", b"/g") + b"+more\n"), "bad-diff", 27),
+        (mail(diff=DIFF.removesuffix(b"\n")), "bad-diff", 18),
         (mail(diff=DIFF + b"--- a/g\n+++ b/g\n@@ -1 +1 @@\n-a\n+b\n"), "bad-diff", 12),
         (mail(diff=DIFF.replace(b"+++ b/f", b"+++ b/g")), "bad-diff", 12),
         (mail(diff=DIFF.replace(b"b/f\nindex", b"b/g\nindex")), "bad-diff", 12),
@@ -283,10 +287,25 @@ def test_every_kind_of_change_is_seen(tmp_path: Path) -> None:
     assert changes["latin1.txt"].hunks[0].after[:2] == (b"caf\xe9s\n", b"\x85\x0c\n")
     assert changes["no-newline"].hunks[0].after == (b"one\n", b"TWO")
     assert changes["mod.py"].blob_old == lab.files(lab.base)["mod.py"].split()[1]
+    old, new = (lab.files(tree) for tree in (lab.base, lab.tree(lab.base, step.changes)))
     for change in patch.files:
+        check_sides(lab, change, old, new)
         lines = raw.split(b"\n")
         assert lines[change.line - 1].startswith(b"diff --git ")
         assert all(lines[hunk.line - 1].startswith(b"@@ ") for hunk in change.hunks)
+
+
+def check_sides(lab: Lab, change: FileChange, old: dict[str, str], new: dict[str, str]) -> None:
+    """Every line of a small file's diff is one of the file's lines, in order."""
+    for path, files, side in (
+        (change.path_old, old, "before"),
+        (change.path_new, new, "after"),
+    ):
+        blob = lab.git.output("cat-file", "blob", files[path].split()[1]) if path else b""
+        for hunk in change.hunks:
+            assert b"".join(getattr(hunk, side)) in blob
+        if len(change.hunks) == 1 and change.kind in {"add", "delete"}:
+            assert b"".join(getattr(change.hunks[0], side)) == blob
 
 
 def test_messages_are_those_that_git_am_commits(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def read_changes(file: str, diff: bytes, first_line: int) -> tuple[FileChange, .
 def _sections(diff: bytes, number: int) -> Iterator[tuple[int, list[bytes]]]:
     # A line that starts with "diff --git" is never content: content lines have a sign in front.
     start, lines = number, list[bytes]()
-    for line in diff.split(b"\n"):
+    for line in diff.removesuffix(b"\n").split(b"\n"):
         if line.startswith(_FILE_START):
             if lines:
                 yield start, lines
@@ -246,13 +246,12 @@ class _Section:
         if not starts:
             self._check_rest(0)
             return ()
-        text = b"\n".join([*_UNIDIFF_NAMES, *self.content]).decode("latin-1")
+        text = b"".join(line + b"\n" for line in (*_UNIDIFF_NAMES, *self.content))
         try:
-            (file,) = PatchSet.from_string(text)
+            (file,) = PatchSet.from_string(text.decode("latin-1"))
         except (UnidiffParseError, ValueError) as error:
             raise self._refused(f"cannot be read: {str(error).strip()}") from error
-        end = _position(file[-1][-1]) + 1 if file[-1][-1].diff_line_no else len(self.content)
-        self._check_rest(end)
+        self._check_rest(1 + max(_position(line) for line in file[-1]))
         return tuple(self._hunk(hunk) for hunk in file)
 
     def _hunk(self, hunk: UnidiffHunk) -> Hunk:

@@ -55,6 +55,9 @@ class Patch:
         if found is None:
             finding = Finding(name, mail.end_line, "no-diff", "the patch changes nothing")
             raise FindingsError([finding])
+        if not raw.endswith(b"\n"):
+            finding = Finding(name, raw.count(b"\n") + 1, "bad-diff", "the last line has no end")
+            raise FindingsError([finding])
         line = mail.end_line + raw.count(b"\n", mail.rest, found.start())
         _check_lead(name, raw[: found.start()])
         patch = cls(file=name, raw=raw, mail=mail, diff=raw[found.start() :], diff_line=line)

@@ -70,7 +70,7 @@ def misfits(before: bytes, change: FileChange) -> tuple[Misfit, ...]:
     return tuple(
         _misfit(lines, change, number, hunk)
         for number, hunk in enumerate(change.hunks, start=1)
-        if not _stands_in(lines, hunk.before)
+        if not _stands_in(before, hunk.before)
     )
 
 
@@ -79,15 +79,18 @@ def whole_file(change: FileChange, path: str, reason: str) -> Misfit:
     return Misfit(path, 0, "", change.line, reason, 0, (), ())
 
 
-def _stands_in(lines: Sequence[bytes], wanted: Sequence[bytes]) -> bool:
-    if not wanted:
-        return True
-    width = len(wanted)
-    first, rest = wanted[0], list(wanted)
-    return any(
-        lines[start] == first and list(lines[start : start + width]) == rest
-        for start in range(len(lines) - width + 1)
-    )
+def _stands_in(data: bytes, wanted: Sequence[bytes]) -> bool:
+    """Whether these whole lines stand in the file, one behind the other."""
+    text = b"".join(wanted)
+    start = data.find(text)
+    while start >= 0:
+        end = start + len(text)
+        if (not start or data[start - 1 : start] == b"\n") and (
+            text.endswith(b"\n") or end == len(data)
+        ):
+            return True
+        start = data.find(text, start + 1)
+    return not text
 
 
 def _misfit(lines: Sequence[bytes], change: FileChange, number: int, hunk: Hunk) -> Misfit:
@@ -117,8 +120,9 @@ def _most_alike(lines: Sequence[bytes], hunk: Hunk) -> int:
     votes = Counter(
         position - offset
         for offset, line in enumerate(hunk.before)
+        if len(where.get(line, ())) <= _COMMON_LINE
         for position in where.get(line, ())
-        if len(where[line]) <= _COMMON_LINE and position >= offset
+        if position >= offset
     )
     if not votes:
         return stated
