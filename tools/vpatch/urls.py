@@ -1,0 +1,62 @@
+"""URLs without their secrets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.request import url2pathname
+
+_USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class Login:
+    """A user name and a password; the representation shows neither."""
+
+    user: str = field(repr=False)
+    password: str = field(repr=False)
+
+
+def redact(text: str) -> str:
+    """The text with the user:password part of every URL in it replaced by ``***``."""
+    return _USERINFO.sub("***@", text)
+
+
+def split_login(url: str) -> tuple[str, Login | None]:
+    """Takes user and password out of a URL.
+
+    Raises:
+        ValueError: The URL cannot be parsed.
+    """
+    parts = urlsplit(url)
+    userinfo, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return url, None
+    user, _, password = userinfo.partition(":")
+    return urlunsplit(parts._replace(netloc=host)), Login(unquote(user), unquote(password))
+
+
+def origin_of(url: str) -> tuple[str, str, int | None]:
+    """Scheme, host and port: what a login belongs to.
+
+    Raises:
+        ValueError: The URL cannot be parsed.
+    """
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or _DEFAULT_PORTS.get(parts.scheme)
+
+
+def local_path(url: str) -> Path | None:
+    """The file that a ``file:`` URL on this machine names; None for any other URL."""
+    parts = urlsplit(url)
+    if parts.scheme != "file" or parts.netloc not in {"", "localhost"}:
+        return None
+    return Path(url2pathname(parts.path))
+
+
+def last_part(url: str) -> str:
+    """The file name that a URL ends in."""
+    return unquote(urlsplit(url).path.rpartition("/")[2])
