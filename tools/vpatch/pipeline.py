@@ -65,7 +65,10 @@ def fetch(tag: str, upstream: Upstream, pin: Pin | None) -> tuple[Mirror, Releas
         release = mirror.fetch(tag, upstream_git=upstream.git_url, progress=upstream.progress)
     else:
         release = mirror.fetch(
-            tag, kind=kind, sha256={k: v for k, v in hashes.items() if v}, progress=upstream.progress
+            tag,
+            kind=kind,
+            sha256={k: v for k, v in hashes.items() if v},
+            progress=upstream.progress,
         )
     return mirror, release
 
@@ -102,7 +105,7 @@ def _check_tree(pin: Pin, kind: str, which: str, tree: str) -> None:
     wanted = source.base_tree if which == "base" else source.patched_tree
     if tree != wanted:
         raise FindingError(
-            f"the {which} tree of {pin.tag} ({kind}) is {tree[:12]}, but its pin says {wanted[:12]}",
+            f"the {which} tree of {pin.tag} ({kind}) is {tree[:12]}, its pin says {wanted[:12]}",
             hint=f"`vpatch pin {pin.tag} --check` says what differs; if the series changed on "
             f"purpose, `vpatch pin {pin.tag}` writes a new revision.",
             code="tree-mismatch",

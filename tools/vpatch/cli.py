@@ -1,0 +1,244 @@
+"""The `vpatch` command: parse, call one verb, print. Nothing else prints or exits."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+
+from vpatch import __version__
+from vpatch.errors import UsageError, VpatchError
+from vpatch.files import cache_dir
+from vpatch.pipeline import Upstream
+from vpatch.repo import find_repo
+from vpatch.report import Failure, Report
+from vpatch.talk import ConsoleProgress
+from vpatch.verbs import apply as apply_verb
+from vpatch.verbs import fetch as fetch_verb
+from vpatch.verbs import lint as lint_verb
+from vpatch.verbs import pin as pin_verb
+from vpatch.verbs import releases as releases_verb
+from vpatch.verbs.errors import evidence, explain
+
+EXIT_USAGE = 2
+EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass
+class Run:
+    """One run of the command: how to talk, and what it ends with."""
+
+    verb: str
+    as_json: bool
+    talk: Console
+    exit_code: int = 0
+
+    def finish(self, report: Report) -> None:
+        """Prints a verb's result on stdout."""
+        self.exit_code = report.exit_code
+        if self.as_json:
+            sys.stdout.write(report.to_json() + "\n")
+        else:
+            Console(soft_wrap=True, highlight=False).print(report.text)
+
+    def fail(self, error: VpatchError) -> None:
+        """Prints an error: one sentence and the next step on stderr, the object on stdout."""
+        self.exit_code = error.exit_code
+        failure = Failure(self.verb, error, evidence(error))
+        if self.as_json:
+            sys.stdout.write(failure.to_json() + "\n")
+        for line in [*failure.lines(), *explain(error)]:
+            self.talk.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _upstream(run: Run, git_url: str | None = None, kind: str | None = None) -> Upstream:
+    progress = ConsoleProgress(run.talk)
+    return Upstream(cache=cache_dir(), git_url=git_url, kind=kind, progress=progress)  # type: ignore[arg-type]
+
+
+def _repo(folder: Path | None) -> Path:
+    return find_repo(Path.cwd(), folder)
+
+
+def json_option(command: Command) -> Command:
+    """``--json``: read from the command line before click parses it, so that errors obey it."""
+    option = click.option(
+        "--json", is_flag=True, expose_value=False, help="Print one JSON object on stdout."
+    )
+    return option(command)
+
+
+def repo_option(command: Command) -> Command:
+    """``--repo DIR``."""
+    option = click.option(
+        "--repo",
+        type=click.Path(path_type=Path),
+        help="The folder that holds patches/. [default: found upwards from here, or VPATCH_REPO]",
+    )
+    return option(command)
+
+
+def source_options(command: Command) -> Command:
+    """``--upstream-git`` and ``--source``."""
+    for option in (
+        click.option(
+            "--source",
+            type=click.Choice(["sdist", "wheel"]),
+            help="Take this kind of archive. [default: the sdist, the wheel where there is none]",
+        ),
+        click.option(
+            "--upstream-git",
+            metavar="URL",
+            help="Take tags from this git remote instead of the package index.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="vpatch")
+def cli() -> None:
+    """Keep a series of patches that gives Kimi-K2.5 EAGLE-3 on pinned vLLM releases.
+
+    Exit codes: 0 ok, 1 a check found something, 2 usage, 3 a patch conflicts, 4 environment
+    (network, hash, disk), 70 a bug, 130 interrupted.
+    """
+
+
+@cli.command()
+@click.argument("tags", metavar="TAG...", nargs=-1, required=True)
+@source_options
+@repo_option
+@json_option
+@click.pass_obj
+def fetch(
+    run: Run, tags: Sequence[str], upstream_git: str | None, source: str | None, repo: Path | None
+) -> None:
+    """Import releases of vLLM into the mirror in your cache.
+
+    From the package index that pip is configured for (its sources, or the wheel's Python files
+    where a release has no sdist), or from a git remote.
+    """
+    run.finish(fetch_verb.run(tags, _upstream(run, upstream_git, source), repo))
+
+
+@cli.command()
+@repo_option
+@json_option
+@click.pass_obj
+def releases(run: Run, repo: Path | None) -> None:
+    """List the releases of vLLM: which exist, which are pinned, which are in the mirror."""
+    run.finish(releases_verb.run(_repo(repo), cache_dir()))
+
+
+@cli.command()
+@click.argument("tag")
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 if the pin is not exact.")
+@source_options
+@repo_option
+@json_option
+@click.pass_obj
+def pin(
+    run: Run,
+    tag: str,
+    check: bool,
+    upstream_git: str | None,
+    source: str | None,
+    repo: Path | None,
+) -> None:
+    """Write or check patches/TAG/pin.toml: hashes, trees and blobs that the series is made for."""
+    run.finish(pin_verb.run(tag, _repo(repo), _upstream(run, upstream_git, source), check=check))
+
+
+@cli.command()
+@click.argument("tags", metavar="[TAG...]", nargs=-1)
+@repo_option
+@json_option
+@click.pass_obj
+def lint(run: Run, tags: Sequence[str], repo: Path | None) -> None:
+    """Check the form of series: names, trailers, messages, the `series` file, the pin."""
+    run.finish(lint_verb.run(_repo(repo), tags))
+
+
+@cli.command()
+@click.argument("tag")
+@click.option("--unpatched", is_flag=True, help="The release as it is, without the series.")
+@click.option(
+    "--worktree",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Also write DIR: a git repository with one commit a patch.",
+)
+@source_options
+@repo_option
+@json_option
+@click.pass_obj
+def apply(
+    run: Run,
+    tag: str,
+    unpatched: bool,
+    worktree: Path | None,
+    upstream_git: str | None,
+    source: str | None,
+    repo: Path | None,
+) -> None:
+    """Apply the series of TAG to its release, without a checkout: tree id and a verdict a patch."""
+    upstream = _upstream(run, upstream_git, source)
+    run.finish(apply_verb.run(tag, _repo(repo), upstream, bare=unpatched, worktree=worktree))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point: runs the command and ends the process with the documented exit code."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    run = Run(
+        verb=next((arg for arg in args if not arg.startswith("-")), ""),
+        as_json="--json" in args,
+        talk=Console(stderr=True, soft_wrap=True),
+    )
+    try:
+        run.exit_code = _run(args, run)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader went away (`| head`): nothing left to say, and nobody to say it to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        run.exit_code = 1
+    sys.exit(run.exit_code)
+
+
+def _run(args: Sequence[str], run: Run) -> int:
+    try:
+        ended = cli.main(args=list(args), prog_name="vpatch", standalone_mode=False, obj=run)
+        return run.exit_code or (ended if isinstance(ended, int) else 0)
+    except VpatchError as error:
+        run.fail(error)
+    except click.exceptions.NoArgsIsHelpError as error:
+        run.talk.print(error.format_message(), markup=False, highlight=False)
+        return EXIT_USAGE
+    except click.ClickException as error:
+        run.fail(
+            UsageError(error.format_message(), hint=f"vpatch {run.verb} --help".replace("  ", " "))
+        )
+    except (KeyboardInterrupt, click.Abort):
+        run.talk.print("interrupted; run it again, what is complete is kept")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # a bug of ours: say so, with everything
+        run.talk.print(traceback.format_exc(), markup=False, highlight=False)
+        run.fail(
+            VpatchError(
+                f"this is a bug in vpatch: {error!r}", hint="Report it with the lines above."
+            )
+        )
+    return run.exit_code

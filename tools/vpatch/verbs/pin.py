@@ -1,0 +1,122 @@
+"""``vpatch pin``: write or check what exactly a series is made for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vpatch import pipeline
+from vpatch.errors import UsageError
+from vpatch.files import write_atomically
+from vpatch.mirror import Kind, Mirror, Release
+from vpatch.pin import PIN, Pin
+from vpatch.pinning import check_pin, make_pin
+from vpatch.pipeline import Upstream
+from vpatch.repo import pinned_tags, series_folder
+from vpatch.report import Report, lines, plain
+from vpatch.series import Series
+from vpatch.tags import parse_tag, version_of
+
+if TYPE_CHECKING:
+    from vpatch.index import Arch, Artifact
+
+PROJECT = "vllm"
+ARCHES: tuple[Arch, ...] = ("x86_64", "aarch64")
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """Everything that a pin is made from."""
+
+    series: Series
+    before: Pin | None
+    releases: tuple[Release, ...]
+    wheels: tuple[Artifact, ...]
+
+
+def run(tag: str, repo: Path, upstream: Upstream, *, check: bool) -> Report:
+    """Writes ``pin.toml``, or says what is wrong with it.
+
+    Raises:
+        UsageError: there is no series, or with ``check`` no pin.
+    """
+    tag = parse_tag(tag)
+    folder = _series_folder(repo, tag)
+    evidence = _gather(tag, folder, upstream)
+    mirror = Mirror.open(upstream.cache)
+    if check:
+        return _checked(tag, mirror, evidence)
+    made = make_pin(
+        mirror.git,
+        series=evidence.series,
+        releases=evidence.releases,
+        wheels=evidence.wheels,
+        previous=evidence.before,
+    )
+    path = folder / PIN
+    changed = evidence.before is None or made.to_toml() != evidence.before.to_toml()
+    if changed:
+        write_atomically(path, made.to_toml())
+    return Report(
+        "pin",
+        {"tag": tag, "file": str(path), "changed": changed, "revision": made.revision},
+        plain(f"{tag}: {'wrote' if changed else 'kept'} {path}, revision {made.revision}"),
+    )
+
+
+def _checked(tag: str, mirror: Mirror, evidence: _Evidence) -> Report:
+    pin = evidence.before
+    if pin is None:
+        raise UsageError(f"{tag} has no pin to check", hint=f"vpatch pin {tag}", code="no-pin")
+    findings = check_pin(
+        mirror.git,
+        pin=pin,
+        series=evidence.series,
+        releases=evidence.releases,
+        wheels=evidence.wheels,
+    )
+    exact = plain(f"{tag}: the pin is exact, revision {pin.revision}")
+    return Report(
+        "pin",
+        {"tag": tag, "findings": [finding.as_dict() for finding in findings]},
+        lines(*(plain(str(finding)) for finding in findings)) if findings else exact,
+        exit_code=1 if findings else 0,
+    )
+
+
+def _series_folder(repo: Path, tag: str) -> Path:
+    folder = series_folder(repo, tag)
+    if not folder.is_dir():
+        raise UsageError(
+            f"{folder} does not exist, so there is no series to pin",
+            hint=f"Pinned releases: {', '.join(pinned_tags(repo)) or 'none'}.",
+            code="no-series",
+        )
+    return folder
+
+
+def _gather(tag: str, folder: Path, upstream: Upstream) -> _Evidence:
+    from vpatch.index import Index  # noqa: PLC0415 - the network stack loads where it is used
+
+    index = Index.from_pip_config()
+    before = Pin.read(folder / PIN) if (folder / PIN).is_file() else None
+    wheels = (index.find(PROJECT, version_of(tag), "wheel", arch) for arch in ARCHES)
+    return _Evidence(
+        series=Series.read(folder, tag),
+        before=before,
+        releases=tuple(_fetch_kind(tag, upstream, before, kind) for kind in _kinds(upstream)),
+        wheels=tuple(wheel for wheel in wheels if wheel is not None),
+    )
+
+
+def _kinds(upstream: Upstream) -> tuple[Kind, ...]:
+    if upstream.kind is not None:
+        return (upstream.kind,)
+    return ("sdist", "wheel", "git") if upstream.git_url is not None else ("sdist", "wheel")
+
+
+def _fetch_kind(tag: str, upstream: Upstream, before: Pin | None, kind: Kind) -> Release:
+    url = upstream.git_url if kind == "git" else None
+    only = Upstream(upstream.cache, url, kind, upstream.progress)
+    return pipeline.fetch(tag, only, before)[1]
