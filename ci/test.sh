@@ -5,7 +5,7 @@
 # failed; the exit code is 1 if any did. Can be interrupted and run again: downloads are kept in
 # the user's cache (VPATCH_TEST_CACHE overrides).
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 4
 . ci/venv.sh
 
 have_quilt() {
