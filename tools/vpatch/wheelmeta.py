@@ -23,8 +23,12 @@ PROVENANCE_FILE = "vpatch.json"
 # RECORD cannot hash itself, nor a signature that is made over it.
 UNHASHED = frozenset({"RECORD", "RECORD.jws", "RECORD.p7s"})
 
-_DIST_INFO = re.compile(r"([^/]+)\.dist-info/METADATA")
-_FILE_NAME = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)-(?P<rest>[^-]+(?:-[^-]+){2,3})\.whl")
+_DIST_INFO = re.compile(r"([A-Za-z0-9_.+-]+)\.dist-info/METADATA")
+# Strict: these names end up in paths, in RECORD and in a Containerfile's shell lines.
+_FILE_NAME = re.compile(
+    r"(?P<name>[A-Za-z0-9_.]+)-(?P<version>[A-Za-z0-9_.+]+)-"
+    r"(?P<rest>[A-Za-z0-9_.]+(?:-[A-Za-z0-9_.]+){2,3})\.whl"
+)
 _FIELD = re.compile(rb"(?P<key>[A-Za-z-]+):[ \t]*(?P<value>[^\r\n]*)")
 _VERSION_NAMES = frozenset({"__version__", "version"})
 _TUPLE_NAMES = frozenset({"__version_tuple__", "version_tuple"})
