@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vpatch.apply import Applied, apply_series, unpatched
-from vpatch.errors import FindingError
-from vpatch.mirror import Kind, Mirror, Release
+from vpatch.errors import FindingError, HostError
+from vpatch.mirror import ArchiveKind, Mirror, Release
 from vpatch.pin import Pin
 from vpatch.progress import Progress
 from vpatch.repo import pinned
@@ -44,7 +44,7 @@ class Upstream:
 
     cache: Path
     git_url: str | None
-    kind: Kind | None
+    kind: ArchiveKind | None
     progress: Progress
 
 
@@ -59,18 +59,36 @@ def fetch(tag: str, upstream: Upstream, pin: Pin | None) -> tuple[Mirror, Releas
         UsageError: there is no such release.
     """
     mirror = Mirror.open(upstream.cache)
-    hashes = {kind: source.sha256 for kind, source in pin.sources.items()} if pin else {}
-    kind = upstream.kind
-    if upstream.git_url is not None or kind == "git":
+    if upstream.git_url is not None:
         release = mirror.fetch(tag, upstream_git=upstream.git_url, progress=upstream.progress)
-    else:
-        release = mirror.fetch(
-            tag,
-            kind=kind,
-            sha256={k: v for k, v in hashes.items() if v},
-            progress=upstream.progress,
-        )
+        return mirror, release
+    sources = pin.sources if pin else {}
+    hashes = {kind: source.sha256 for kind, source in sources.items() if source.sha256}
+    found = _already_there(mirror, tag, upstream, hashes)
+    if found is not None:
+        return mirror, found
+    from vpatch.index import Index  # noqa: PLC0415 - the network stack loads where it is used
+
+    release = mirror.fetch(
+        tag,
+        index=Index.from_pip_config(),
+        kind=upstream.kind,
+        sha256=hashes,
+        progress=upstream.progress,
+    )
     return mirror, release
+
+
+def _already_there(
+    mirror: Mirror, tag: str, upstream: Upstream, hashes: dict[str, str]
+) -> Release | None:
+    # Asking pip for its configuration costs more than all the rest of `vpatch apply`.
+    try:
+        return mirror.fetch(tag, kind=upstream.kind, sha256=hashes)
+    except HostError as error:
+        if error.code != "not-imported":
+            raise
+        return None
 
 
 def prepare(tag: str, repo: Path, upstream: Upstream, *, bare: bool = False) -> Prepared:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from vpatch.errors import VpatchError
@@ -56,6 +55,30 @@ class Failure:
         return to_json(self.verb, ok=False, data={**self.data, "error": error})
 
     def lines(self) -> list[str]:
+        """What stderr shows."""
+        lines = [f"vpatch {self.verb}: {self.error.message}".rstrip()]
+        return [*lines, f"  -> {self.error.hint}"] if self.error.hint else lines
+
+
+def to_json(verb: str, *, ok: bool, data: Mapping[str, Any]) -> str:
+    """One line of JSON, sorted by nothing but the order of ``data``."""
+    return json.dumps({"schema": f"vpatch/{verb}/1", "ok": ok, **data}, ensure_ascii=False)
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Text:
+    """Columns under headings. Nothing is folded or cut: a long name stays one name to copy."""
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    text = Text(_row(headings, widths), style="bold")
+    for row in rows:
+        text.append("\n" + _row(row, widths), style="not bold")
+    return text
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def lines(self) -> list[str]:
         """What stderr shows."""
         lines = [f"vpatch {self.verb}: {self.error.message}".rstrip()]
         return [*lines, f"  -> {self.error.hint}"] if self.error.hint else lines

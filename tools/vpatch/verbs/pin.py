@@ -117,6 +117,8 @@ def _kinds(upstream: Upstream) -> tuple[Kind, ...]:
 
 
 def _fetch_kind(tag: str, upstream: Upstream, before: Pin | None, kind: Kind) -> Release:
-    url = upstream.git_url if kind == "git" else None
-    only = Upstream(upstream.cache, url, kind, upstream.progress)
+    if kind == "git":
+        only = Upstream(upstream.cache, upstream.git_url, None, upstream.progress)
+    else:
+        only = Upstream(upstream.cache, None, kind, upstream.progress)
     return pipeline.fetch(tag, only, before)[1]
