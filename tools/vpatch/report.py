@@ -78,27 +78,6 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
-def lines(self) -> list[str]:
-        """What stderr shows."""
-        lines = [f"vpatch {self.verb}: {self.error.message}".rstrip()]
-        return [*lines, f"  -> {self.error.hint}"] if self.error.hint else lines
-
-
-def to_json(verb: str, *, ok: bool, data: Mapping[str, Any]) -> str:
-    """One line of JSON, sorted by nothing but the order of ``data``."""
-    return json.dumps({"schema": f"vpatch/{verb}/1", "ok": ok, **data}, ensure_ascii=False)
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """A plain table: it reads the same on a terminal, in a log and in a README."""
-    plain = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
-    for heading in headings:
-        plain.add_column(heading, overflow="fold")
-    for row in rows:
-        plain.add_row(*(Text(cell) for cell in row))
-    return plain
-
-
 def lines(*parts: RenderableType | None) -> RenderableType:
     """Parts under each other; None is left out."""
     return Group(*(part for part in parts if part is not None))
