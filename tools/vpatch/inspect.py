@@ -194,7 +194,7 @@ def _provenance_findings(wheel: Distribution, provenance: Provenance) -> Iterato
             f"with the label {provenance.origin.label}"
         )
         yield Finding(name, None, "version", message)
-    yield from _source_version_findings(wheel)
+    yield from _source_version_findings(wheel, provenance)
     for record in provenance.files:
         yield from _file_findings(wheel.archive, record)
 
@@ -202,21 +202,30 @@ def _provenance_findings(wheel: Distribution, provenance: Provenance) -> Iterato
 def _labelled(wheel: Distribution, provenance: Provenance) -> bool:
     base, label = provenance.base, provenance.origin.label
     if base.kind == "source":
-        # Upstream's build may add its own word behind ours (``+kimi.1.cpu``).
-        return (wheel.version.local or "").startswith(label)
+        return _has_label(wheel.version, label)
     try:
         return with_label(Version(base.version), label) == wheel.version
     except InvalidVersion:
         return False
 
 
-def _source_version_findings(wheel: Distribution) -> Iterator[Finding]:
+def _has_label(version: Version, label: str) -> bool:
+    """Whether a build's version has our label; upstream's setup.py adds its own behind it."""
+    return f"{version.local}.".startswith(f"{label}.")
+
+
+def _source_version_findings(wheel: Distribution, provenance: Provenance) -> Iterator[Finding]:
     try:
         said = source_version(wheel.archive.path, wheel.archive.read(VERSION_FILE))
+        found = Version(said)
     except FindingError as error:
         yield Finding(VERSION_FILE, None, "version", error.message)
         return
-    if said != str(wheel.version):
+    except InvalidVersion:
+        yield Finding(VERSION_FILE, None, "version", f"{said!r} is not a version")
+        return
+    built = provenance.base.kind == "source" and _has_label(found, provenance.origin.label)
+    if found != wheel.version and not (built and found.public == wheel.version.public):
         message = f"vllm.__version__ would be {said}, and the wheel is {wheel.version}"
         yield Finding(VERSION_FILE, None, "version", message)
 

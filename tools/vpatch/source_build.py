@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from vpatch.errors import HostError
+from vpatch.errors import HostError, UsageError
 from vpatch.files import disk_errors
 from vpatch.git import Git
 from vpatch.provenance import Origin
@@ -59,6 +59,7 @@ def build_from_source(
 
     Raises:
         HostError: the build failed; the message has its last lines. Or the disk refuses.
+        UsageError: this kind of source has no build in it.
         FindingError: the build made something else than a wheel of this release.
     """
     python = python or Path(sys.executable)
@@ -72,6 +73,12 @@ def build_from_source(
     ):
         source, wheels = Path(scratch) / "vllm", Path(scratch) / "wheels"
         checkout(git, tree, source)
+        if not (source / "setup.py").is_file():
+            raise UsageError(
+                f"{origin.tag} is imported from its wheel: Python files alone, with no build",
+                hint="Take the release from git: --upstream-git URL",
+                code="no-source",
+            )
         options = [
             "--no-deps",
             "--no-cache-dir",

@@ -217,15 +217,19 @@ def with_source_version(path: Path, source: bytes, old: Version, new: Version) -
     if not texts or not tuples:
         raise bad_wheel(path, f"has no version string and version tuple in {VERSION_FILE}")
     edits: list[tuple[int, int, bytes]] = []
+    local = False
     for start, end, value in texts:
-        if not isinstance(value, str) or _version(path, value) != old:
+        said = _version(path, str(value))
+        # Upstream's setup.py gives METADATA a variant's label (+cu129) that this file may lack.
+        if said not in {old, Version(old.public)}:
             raise bad_wheel(path, f"is version {old}, but {VERSION_FILE} says {value!r}")
+        local = said.local is not None
         edits.append((start, end, repr(str(new)).encode()))
     for start, end, value in tuples:
         if not isinstance(value, tuple):
             raise bad_wheel(path, f"has a version tuple in {VERSION_FILE} that is none: {value!r}")
         # As setuptools-scm does it: the local label is one string at the end.
-        bare = value[:-1] if old.local else value
+        bare = value[:-1] if local else value
         edits.append((start, end, repr((*bare, new.local)).encode()))
     for start, end, text in sorted(edits, reverse=True):
         source = source[:start] + text + source[end:]
