@@ -20,7 +20,7 @@ from vpatch.patch import Patch
 from vpatch.tags import parse_tag
 
 LISTING = "series"
-_NAME = re.compile(r"[0-9]{4}-[a-z0-9]+(?:[._-][a-z0-9]+)*\.patch")
+_NAME = re.compile(r"[0-9]{4}-[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*\.patch")
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,9 @@ def _read(folder: Path) -> _Read:
     listing = str(folder / LISTING)
     findings: list[Finding] = []
     names: dict[str, int] = {}
+    listed: set[str] = set()
     for line, text in _entries(folder):
+        listed.add(text)
         if not _NAME.fullmatch(text):
             message = f"{text!r} is not a patch name like 0001-say-what.patch, alone on its line"
             findings.append(Finding(listing, line, "bad-name", message))
@@ -115,7 +117,7 @@ def _read(folder: Path) -> _Read:
             findings.append(Finding(listing, line, "listed-twice", message))
         else:
             names[text] = line
-    findings += _unlisted(folder, names)
+    findings += _unlisted(folder, listed)
     patches: list[tuple[int, Patch]] = []
     for name, line in names.items():
         patch, troubles = _read_patch(folder, name, line)
@@ -150,9 +152,9 @@ def _entries(folder: Path) -> Iterator[tuple[int, str]]:
             yield number, entry
 
 
-def _unlisted(folder: Path, names: dict[str, int]) -> Iterator[Finding]:
+def _unlisted(folder: Path, listed: set[str]) -> Iterator[Finding]:
     for path in sorted(folder.glob("*.patch")):
-        if path.name not in names:
+        if path.name not in listed:
             yield Finding(
                 str(path),
                 None,
