@@ -77,9 +77,9 @@ def _message(patch: Patch) -> Iterator[Finding]:
         yield Finding(patch.file, line, "lost-prefix", message)
     if not patch.subject:
         yield Finding(patch.file, line, "no-subject", "the subject is empty")
-    lead = patch.raw[: len(patch.raw) - len(patch.diff)]
-    if b"\r" in lead or b"\r\n" in patch.diff:
-        number = patch.raw[: patch.raw.index(b"\r")].count(b"\n") + 1
+    cut = patch.raw.find(b"\r\n")
+    if cut >= 0:
+        number = patch.raw.count(b"\n", 0, cut) + 1
         message = "a line ends in CR LF, of which git am drops the CR"
         yield Finding(patch.file, number, "crlf", message)
 
