@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 
 from vpatch import __version__
-from vpatch.errors import UsageError, VpatchError
+from vpatch.errors import HostError, UsageError, VpatchError
 from vpatch.files import cache_dir
 from vpatch.mirror import ArchiveKind
 from vpatch.pipeline import Upstream
@@ -331,6 +331,15 @@ def _run(args: Sequence[str], run: Run) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         raise
+    except OSError as error:
+        # Something of the machine's that no verb foresaw: still not a bug of ours.
+        named = f"{error.filename}: " if error.filename else ""
+        run.fail(
+            HostError(
+                f"{named}{error.strerror or error}",
+                hint="Mend that, and run it again; what is complete is kept.",
+            )
+        )
     except Exception as error:  # a bug of ours: say so, with everything
         run.talk.print(traceback.format_exc(), markup=False, highlight=False)
         run.fail(

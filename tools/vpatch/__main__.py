@@ -1,0 +1,5 @@
+"""``python -m vpatch``."""
+
+from vpatch.cli import main
+
+main()
