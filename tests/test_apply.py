@@ -10,6 +10,7 @@ import pytest
 from series_lab import TAG, Lab, Step, numbered, plain_git, write_series
 from vpatch.apply import PatchConflictError, apply_series, is_set_aside, unpatched
 from vpatch.diff import FileChange, Hunk
+from vpatch.errors import HostError
 from vpatch.place import applied_in_place, misfits, split_lines
 from vpatch.series import Series
 
@@ -205,6 +206,18 @@ def test_a_refusal_that_is_not_about_lines_shows_gits_word(lab: Lab, tmp_path: P
     error = conflict_of(lab, tmp_path / TAG, {"crlf.txt": b"one\r\ntwo\r\nthree\r\n"})
     assert error.conflict.misfits[0].reason == "refused"
     assert "git refuses its change of crlf.txt (error: " in error.message
+
+
+def test_a_disk_that_refuses_is_no_conflict(lab: Lab, tmp_path: Path) -> None:
+    series = lab.series(tmp_path / TAG, STEPS[:1])
+    raw = series.patches[0].raw.replace(b"+fifty", b"+a line that is in no object yet")
+    write_series(tmp_path / TAG, {STEPS[0].file: raw})
+    for number in range(256):  # no folder for a new object can be made, not even by root
+        place = lab.git.git_dir / "objects" / f"{number:02x}"
+        if not place.exists():
+            place.write_text("")
+    with pytest.raises(HostError, match="unable to create"):
+        apply_series(lab.git, lab.base, Series.read(tmp_path / TAG, TAG))
 
 
 def test_every_bad_hunk_is_listed(lab: Lab, tmp_path: Path) -> None:
