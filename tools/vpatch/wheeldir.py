@@ -88,10 +88,10 @@ class _Reader:
         directory = self._directory()
         entries = sorted(self._entries(directory), key=lambda member: member.start)
         check_names(self.path, entries)
-        ends = [member.start for member in entries[1:]] + [directory.offset]
-        if (entries[0].start if entries else directory.offset) != 0:
+        starts = [*(member.start for member in entries), directory.offset]
+        if starts[0] != 0:
             raise bad_wheel(self.path, "begins with bytes that belong to no member")
-        members = (self._located(m, end) for m, end in zip(entries, ends, strict=True))
+        members = (self._located(m, end) for m, end in zip(entries, starts[1:], strict=True))
         return Archive(self.path, self.size, tuple(members))
 
     def _at(self, offset: int, count: int) -> bytes:
