@@ -10,12 +10,13 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from vpatch.errors import HostError
 
 _ENOUGH_COMPONENT = 255
 _ENOUGH_PATH = 4096
+# What may lie between two files: headers, padding, what tarfile reads ahead.
+_HEADERS = 1 << 20
 REGULAR = 0o100644
 EXECUTABLE = 0o100755
 
@@ -66,12 +67,15 @@ def read_sdist(path: Path, limits: Limits | None = None) -> Iterator[Member]:
         with path.open("rb") as raw, gzip.GzipFile(fileobj=raw) as plain:
             bounded = _Bounded(plain, guard)
             with tarfile.open(fileobj=bounded, mode="r|", errorlevel=2) as tar:  # type: ignore[call-overload]
-                yield from _members(tar, guard)
+                yield from _members(tar, bounded, guard)
+            # To the end: the checksum is there.
+            while bounded.read(_HEADERS):
+                pass
     except (tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile, ValueError) as error:
         raise damaged(path.name, error) from error
 
 
-def _members(tar: tarfile.TarFile, guard: Guard) -> Iterator[Member]:
+def _members(tar: tarfile.TarFile, bounded: _Bounded, guard: Guard) -> Iterator[Member]:
     top = None
     for info in tar:
         name = guard.path(info.name, is_folder=info.isdir())
@@ -80,10 +84,12 @@ def _members(tar: tarfile.TarFile, guard: Guard) -> Iterator[Member]:
             raise guard.hostile(info.name, "lies outside of the one top folder")
         top = first
         if info.isdir():
+            bounded.allow(0)
             continue
         if info.type not in {tarfile.REGTYPE, tarfile.AREGTYPE}:
             raise guard.hostile(info.name, "is a link, a device or another special file")
         guard.size(info.name, info.size)
+        bounded.allow(info.size)
         stream = tar.extractfile(info)
         data = stream.read() if stream is not None else b""
         if len(data) != info.size:
@@ -170,17 +176,21 @@ def _is_safe(part: str) -> bool:
 
 
 class _Bounded:
-    """Counts what the decompressor delivers: headers can be bombs too, not only files."""
+    """Counts what the decompressor delivers: a header can be a bomb too, not only a file."""
 
-    def __init__(self, stream: BinaryIO | gzip.GzipFile, guard: Guard) -> None:
+    def __init__(self, stream: gzip.GzipFile, guard: Guard) -> None:
         self._stream = stream
         self._guard = guard
-        # Headers and padding: at most three blocks a member, and long names.
-        self._left = guard.limits.total_bytes + guard.limits.members * 4096
+        self._left = _HEADERS
+
+    def allow(self, size: int) -> None:
+        """A member of this size comes, then the headers of the next one."""
+        self._left = size + _HEADERS
 
     def read(self, size: int) -> bytes:
-        if size > self._left:
-            raise self._guard.hostile("(headers)", "unpacks to more than a release may have")
+        """The stream's bytes, as far as they are allowed."""
         data = self._stream.read(size)
         self._left -= len(data)
+        if self._left < 0:
+            raise self._guard.hostile("(a header)", f"has more than {_HEADERS} bytes")
         return data

@@ -20,7 +20,7 @@ from vpatch.progress import Progress
 from vpatch.session import Session, network_error
 from vpatch.urls import local_path, redact
 
-_CHUNK = 1 << 20
+_CHUNK = 64 << 10  # what a broken connection loses at most
 _MAX_SIZE = 16 << 30
 _OK, _PARTIAL, _BAD_RANGE = 200, 206, 416
 # requests passes most of urllib3's errors through when the raw body is read.

@@ -23,6 +23,7 @@ _NEXT_STEP = {
     errno.EACCES: "Make the folder writable, or point VPATCH_CACHE at one that is.",
     errno.EPERM: "Make the folder writable, or point VPATCH_CACHE at one that is.",
     errno.ENOTDIR: "A file stands where a folder has to be: move it, or name another folder.",
+    errno.EEXIST: "A file stands where a folder has to be: move it, or name another folder.",
     errno.EISDIR: "A folder stands where a file has to be: move it, or name another place.",
 }
 

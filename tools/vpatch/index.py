@@ -121,7 +121,7 @@ class Index:
             for artifact in self.releases(project)
             if artifact.kind == kind
             and artifact.version == wanted
-            and arch in {None, artifact.arch}
+            and (arch is None or artifact.arch in {arch, "any"})
         ]
         if not fitting:
             return None

@@ -173,7 +173,14 @@ class Mirror:
         progress.start(f"{tag}: importing {len(source.members)} files", None)
         try:
             self.git.run(
-                "fast-import", "--quiet", "--done", "--force", "--date-format=raw", stdin=stream
+                "fast-import",
+                "--quiet",
+                "--done",
+                "--force",
+                "--date-format=raw",
+                # Looking for deltas among different files costs a second and saves 1 %.
+                "--depth=0",
+                stdin=stream,
             )
         finally:
             progress.done()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
+import warnings
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -13,6 +14,8 @@ import requests.adapters
 import requests.auth
 import requests.utils
 import truststore
+import urllib3.exceptions
+from urllib3.exceptions import InsecureRequestWarning
 from urllib3.util.retry import Retry
 
 from vpatch import __version__
@@ -48,6 +51,10 @@ class Session:
         )
         self._http.mount("https://", _SystemTrust(max_retries=retry))
         self._http.mount("http://", requests.adapters.HTTPAdapter(max_retries=retry))
+        for host, port in self._trusted:
+            # By host, not by request: a redirect elsewhere is verified again.
+            for end in (f":{port}/",) if port else ("/", ":"):
+                self._http.mount(f"https://{host}{end}", _NoVerification(max_retries=retry))
         for url in config.index_urls + config.find_links:
             self.learn(url)
         # Given with each request: as a session's settings they would lose against the environment.
@@ -55,8 +62,8 @@ class Session:
 
     def learn(self, url: str) -> str:
         """Remembers the login in a URL, if any, for its host; returns the URL without it."""
+        origin = _origin(url)
         clean, login = split_login(url)
-        origin = _origin(clean)
         if login is not None:
             # First come, first kept: no listing replaces a login that the user configured.
             self._logins.known.setdefault(origin, login)
@@ -70,13 +77,17 @@ class Session:
                 neither https nor trusted. Any HTTP status is an answer, except 401, 403 and 407.
         """
         self._check_origin(url)
-        settings = dict(self._settings)
-        if self._is_trusted(url):
-            settings["verify"] = False
         try:
-            response = self._http.get(
-                url, headers=dict(headers or {}), stream=True, timeout=self._timeout, **settings
-            )
+            with warnings.catch_warnings():
+                # The user named the host in trusted-host: no need to say it with each request.
+                warnings.simplefilter("ignore", InsecureRequestWarning)
+                response = self._http.get(
+                    url,
+                    headers=dict(headers or {}),
+                    stream=True,
+                    timeout=self._timeout,
+                    **self._settings,
+                )
         except (requests.RequestException, OSError, ValueError) as error:
             raise network_error(url, error) from None
         if response.status_code in {401, 403, 407}:
@@ -131,6 +142,13 @@ class _SystemTrust(requests.adapters.HTTPAdapter):
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         super().init_poolmanager(*args, **kwargs, ssl_context=context)
+
+
+class _NoVerification(requests.adapters.HTTPAdapter):
+    """For pip's trusted hosts."""
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> Any:
+        return super().send(request, *args, **{**kwargs, "verify": False})
 
 
 class _Logins(requests.auth.AuthBase):
@@ -224,4 +242,5 @@ _CAUSES: Mapping[type[BaseException], str] = {
     requests.Timeout: "no answer in time",
     requests.TooManyRedirects: "it redirects in a circle",
     requests.exceptions.ChunkedEncodingError: "the connection broke off",
+    urllib3.exceptions.ProtocolError: "the connection broke off",
 }
