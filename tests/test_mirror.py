@@ -302,7 +302,7 @@ def test_a_killed_import_leaves_nothing_in_the_way(
     server: IndexServer, tmp_path: Path, whole_group: bool
 ) -> None:
     # Incompressible, so that there is time to be killed in.
-    many = {f"vllm/f{n}.py": (0o644, os.urandom(100_000)) for n in range(300)}
+    many = {f"vllm/f{n}.py": (0o644, os.urandom(50_000)) for n in range(200)}
     server.files[SDIST] = make_sdist(tree=many)
     cache = tmp_path / "killed"
     packs = cache / "mirror.git/objects/pack"
