@@ -147,7 +147,7 @@ def contents(path: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def rewritten(path: Path, folder: Path, edit: Callable[[dict[str, bytes]], None]) -> Path:
+def rewritten(path: Path, folder: Path, edit: Callable[[dict[str, bytes]], object]) -> Path:
     """A copy of a wheel, under the same name in another folder, with other members."""
     members = contents(path)
     edit(members)
