@@ -76,9 +76,11 @@ def _pip(*args: str) -> str:
         command, check=False, capture_output=True, cwd=sys.prefix, stdin=subprocess.DEVNULL
     )
     if result.returncode:
-        lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
+        # Older ones complain on stdout.
+        said = (result.stderr.strip() or result.stdout.strip()).decode("utf-8", "replace")
+        reason = redact(said.splitlines()[-1]) if said else f"it exits with {result.returncode}"
         raise HostError(
-            f"pip cannot tell its configuration: {redact(lines[-1] if lines else 'no reason')}",
+            f"pip cannot tell its configuration: {reason}",
             hint=_CHECK,
             code="pip-config",
         )
