@@ -280,6 +280,40 @@ def test_placing_is_exact() -> None:
     assert applied_in_place(b"a\n", change(emptied)) == b""
 
 
+def test_only_whole_lines_count() -> None:
+    one = change(hunk(1, 1, [("-", b"b\n")]))
+    assert not misfits(b"a\nb\n", one)
+    assert misfits(b"ab\n", one)
+    assert not misfits(b"ab\nb\n", one)
+    last = change(hunk(1, 1, [("-", b"b")]))
+    assert not misfits(b"a\nb", last)
+    assert misfits(b"b\nc", last)
+
+
+def test_the_most_alike_place_is_shown_even_far_away() -> None:
+    wanted = [(" ", b"one\n"), ("-", b"two\n"), (" ", b"three\n"), (" ", b"four\n")]
+    elsewhere = [b"one\n", b"TWO\n", b"three\n", b"four\n"]
+    impostor = [b"one\n", b"x\n"]
+    now = b"".join([*impostor, *[b"y\n"] * 30, *elsewhere, *[b"z\n"] * 9])
+    (found,) = misfits(now, change(hunk(1, 1, wanted)))
+    assert (found.line, found.standing) == (33, ("one", "TWO", "three", "four"))
+    twice = b"".join([*[b"y\n"] * 3, *elsewhere, *[b"y\n"] * 30, *elsewhere])
+    (found,) = misfits(twice, change(hunk(36, 36, wanted)))
+    assert found.line == 38
+
+
+def test_a_file_that_turns_into_a_link_is_blamed_once(lab: Lab, tmp_path: Path) -> None:
+    steps = [Step("0001-link.patch", {"run.sh": ("120000", b"vllm/a.py")})]
+    series = lab.series(tmp_path / TAG, steps)
+    assert [one.kind for one in series.patches[0].files] == ["delete", "add"]
+    applied = apply_series(lab.git, lab.base, series)
+    assert (applied.tree, applied.patches[0].verdict) == (final_tree(lab, steps), "clean")
+    now = lab.tree(lab.base, {"run.sh": b"#!/bin/bash\n"})
+    with pytest.raises(PatchConflictError) as caught:
+        apply_series(lab.git, now, series)
+    assert [misfit.reason for misfit in caught.value.conflict.misfits] == ["lines-differ"]
+
+
 def test_a_big_hostile_file_is_explained_quickly() -> None:
     many = b"x\n" * 40_000
     wanted = [(" ", b"x\n")] * 3_000 + [("-", b"y\n")]

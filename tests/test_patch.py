@@ -25,6 +25,18 @@ index 0000000000000000000000000000000000000001..00000000000000000000000000000000
 -a
 +b
 """
+MODE = b"diff --git a/f b/f\nold mode 100644\nnew mode 100755\n"
+BINARY = b"""\
+diff --git a/f b/f
+index 0000000000000000000000000000000000000001..0000000000000000000000000000000000000002 100644
+GIT binary patch
+literal 1
+IcmZPo000310RR91
+
+literal 1
+IcmZPw00033009610RR91
+
+"""
 SEPARATOR = b"From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001\n"
 HEADERS = b"""\
 From: A Tester <tester@example.com>
@@ -107,6 +119,11 @@ def test_a_plain_patch() -> None:
         (mail(diff=DIFF.replace(b"+++ b/f", b"+++ b/g")), "bad-diff", 12),
         (mail(diff=DIFF.replace(b"b/f\nindex", b"b/g\nindex")), "bad-diff", 12),
         (mail(diff=b"diff --git a/f b/f\nBinary files a/f and b/f differ\n"), "bad-diff", 12),
+        (mail(diff=DIFF + DIFF), "bad-diff", 19),
+        (mail(diff=DIFF + MODE), "bad-diff", 19),
+        (mail(diff=MODE + b"+more\n"), "bad-diff", 15),
+        (mail(diff=MODE.replace(b"b/f", b"b/g")), "bad-diff", 12),
+        (mail(diff=BINARY + b"--- a/g\n+++ b/g\n@@ -1 +1 @@\n-a\n+b\n"), "bad-diff", 12),
         (mail(diff=DIFF.replace(b"/f", b"/../f")), "unsafe-path", 12),
         (mail(diff=DIFF.replace(b"/f", b"//f")), "unsafe-path", 12),
         (mail(diff=DIFF.replace(b"/f", b"/.GIT/f")), "unsafe-path", 12),
@@ -125,7 +142,7 @@ def test_subjects_are_decoded_as_git_am_does(tmp_path: Path) -> None:
     subjects = [
         b"[PATCH] Plain",
         b"[PATCH 3/12] Re: [x] brackets and all",
-        b"=?UTF-8?q?Gr=C3=BC=C3=9Fe=20an?=\n =?UTF-8?q?_alle?=",
+        b"=?UTF-8?q?Gr=C3=BC?=\n =?UTF-8?q?=C3=9Fe_an_alle?=",
         b"[PATCH] =?utf-8?B?w5xiZXI=?= den\n  Rand",
         b"re:  [a][b]: spaced   out",
         b"[PATCH] mid [word] Re: kept",

@@ -302,6 +302,13 @@ def test_a_missing_blob_is_noticed(world: Pinned) -> None:
     assert world.check(replace(pin, blobs={}), world.sdist) == ["blob-differs"] * 2
 
 
+def test_a_blob_for_a_new_file_is_noticed_where_all_sources_are_at_hand(world: Pinned) -> None:
+    pin = world.pin()
+    wrong = replace(pin, blobs={**pin.blobs, "vllm/new.py": C})
+    assert world.check(wrong, world.sdist, world.wheel) == ["blob-unused"]
+    assert world.check(wrong, world.wheel) == []
+
+
 def test_a_series_that_fits_at_an_offset_gets_no_pin(world: Pinned) -> None:
     tree = world.lab.tree(world.lab.base, {"vllm/a.py": b"# new\n" + numbered(30)})
     moved = world.release("sdist", world.lab.commit_tree(tree, None, "moved"), tree)

@@ -16,6 +16,7 @@ from unidiff.patch import Hunk as UnidiffHunk
 from unidiff.patch import Line as UnidiffLine
 from unidiff.patch import PatchSet
 
+from vpatch.diffpath import is_inside, unquoted
 from vpatch.findings import Finding, FindingsError
 
 _FILE_START = b"diff --git "
@@ -34,12 +35,6 @@ _HEADER_FIELDS = (
 )
 _UNIDIFF_NAMES = (b"--- a/file", b"+++ b/file")
 _INDEX = re.compile(rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?$")
-_ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
-_ESCAPES = {
-    b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v",
-    b"f": b"\f", b"r": b"\r", b'"': b'"', b"\\": b"\\",
-}  # fmt: skip
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -125,7 +120,23 @@ def read_changes(file: str, diff: bytes, first_line: int) -> tuple[FileChange, .
     Raises:
         FindingsError: it is not a git diff, it contradicts itself, or a path leads out of the tree.
     """
-    return tuple(_Section(file, *section).change() for section in _sections(diff, first_line))
+    changes: list[FileChange] = []
+    sides: set[tuple[str, str]] = set()
+    for section in (_Section(file, *lines) for lines in _sections(diff, first_line)):
+        changes.append(section.change())
+        # A file that turns into a link is deleted and added; otherwise a file comes once.
+        for side in _sides(changes[-1]):
+            if side in sides:
+                raise section.refused(f"is the second one of {side[1]}")
+            sides.add(side)
+    return tuple(changes)
+
+
+def _sides(change: FileChange) -> Iterator[tuple[str, str]]:
+    if change.path_old is not None and change.kind != "copy":
+        yield "old", change.path_old
+    if change.path_new is not None:
+        yield "new", change.path_new
 
 
 def _sections(diff: bytes, number: int) -> Iterator[tuple[int, list[bytes]]]:
@@ -157,8 +168,10 @@ class _Section:
 
     def change(self) -> FileChange:
         binary = self.content[:1] == [b"GIT binary patch"]
+        if binary and any(line.startswith((b"--- ", b"@@ ")) for line in self.content):
+            raise self.refused("is followed by another one without its `diff --git` line")
         if self.content[:1] and self.content[0].startswith(b"Binary files "):
-            raise self._refused("is a binary diff without its content: write it with --binary")
+            raise self.refused("is a binary diff without its content: write it with --binary")
         old, new = self._paths()
         kind = self._kind()
         blobs = _INDEX.match(self.fields.get(b"index ", b""))
@@ -205,16 +218,16 @@ class _Section:
             for names in ((b"rename from ", b"copy from "), (b"rename to ", b"copy to "))
         ]
         if moved[0] is not None and moved[1] is not None:
-            named = (_unquoted(moved[0]), _unquoted(moved[1]))
+            named = (unquoted(moved[0]), unquoted(moved[1]))
         else:
             named = self._title_paths()
         stated = (self.fields.get(b"--- "), self.fields.get(b"+++ "))
         for name, line, prefix in zip(named, stated, (b"a/", b"b/"), strict=True):
-            if line is not None and _unquoted(line.split(b"\t")[0]) not in (
+            if line is not None and unquoted(line.split(b"\t")[0]) not in (
                 b"/dev/null",
                 prefix + name,
             ):
-                raise self._refused("names different files in its header lines")
+                raise self.refused("names different files in its header lines")
         old, new = (self._checked(name) for name in named)
         return old, new
 
@@ -223,22 +236,19 @@ class _Section:
         names = self.title[len(_FILE_START) :]
         half = len(names) // 2
         first, space, second = names[:half], names[half : half + 1], names[half + 1 :]
-        first, second = _unquoted(first), _unquoted(second)
+        first, second = unquoted(first), unquoted(second)
         if (
             space != b" "
             or not (first.startswith(b"a/") and second.startswith(b"b/"))
             or first[2:] != second[2:]
         ):
-            raise self._refused("does not name one file as `diff --git a/PATH b/PATH`")
+            raise self.refused("does not name one file as `diff --git a/PATH b/PATH`")
         return first[2:], second[2:]
 
     def _checked(self, name: bytes) -> str:
         path = name.decode("utf-8", "surrogateescape")
-        parts = path.split("/")
-        if _CONTROL.search(path) or any(
-            part in ("", ".", "..") or part.lower() == ".git" for part in parts
-        ):
-            raise self._refused(f"has a path that leads out of the tree: {path!r}", "unsafe-path")
+        if not is_inside(path):
+            raise self.refused(f"has a path that leads out of the tree: {path!r}", "unsafe-path")
         return path
 
     def _hunks(self) -> tuple[Hunk, ...]:
@@ -250,7 +260,7 @@ class _Section:
         try:
             (file,) = PatchSet.from_string(text.decode("latin-1"))
         except (UnidiffParseError, ValueError) as error:
-            raise self._refused(f"cannot be read: {str(error).strip()}") from error
+            raise self.refused(f"cannot be read: {str(error).strip()}") from error
         self._check_rest(1 + max(_position(line) for line in file[-1]))
         return tuple(self._hunk(hunk) for hunk in file)
 
@@ -276,7 +286,7 @@ class _Section:
                 )
                 raise FindingsError([finding])
 
-    def _refused(self, message: str, code: str = "bad-diff") -> FindingsError:
+    def refused(self, message: str, code: str = "bad-diff") -> FindingsError:
         return FindingsError([Finding(self.file, self.line, code, f"this diff {message}")])
 
 
@@ -294,15 +304,3 @@ def _body(hunk: UnidiffHunk) -> Iterator[tuple[str, bytes]]:
 def _position(line: UnidiffLine) -> int:
     """Where a hunk's line stands in the section's content, from 0."""
     return (line.diff_line_no or 0) - 1 - len(_UNIDIFF_NAMES)
-
-
-def _unquoted(name: bytes) -> bytes:
-    """A path as git quotes it in C's way, without its quotes."""
-    if len(name) < len(b'""') or not (name.startswith(b'"') and name.endswith(b'"')):
-        return name
-    return _ESCAPE.sub(_unescaped, name[1:-1])
-
-
-def _unescaped(match: re.Match[bytes]) -> bytes:
-    code = match[1]
-    return bytes([int(code, 8) & 0xFF]) if code.isdigit() else _ESCAPES.get(code, code)

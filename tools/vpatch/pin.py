@@ -16,6 +16,7 @@ from typing import Any
 
 import tomli_w
 
+from vpatch.diffpath import is_inside
 from vpatch.errors import HostError, UsageError
 from vpatch.findings import Finding, FindingsError
 from vpatch.tags import parse_tag
@@ -35,7 +36,6 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")  # a release's own _version.py has a short one
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -249,13 +249,8 @@ def _read_wheel(table: _Table) -> PinnedWheel:
 
 
 def _read_blobs(table: _Table) -> dict[str, str]:
-    paths = table.keys(_is_path, "a path inside the tree")
+    paths = table.keys(is_inside, "a path inside the tree")
     return {path: table.text(path, _OBJECT_ID.fullmatch) for path in paths}
-
-
-def _is_path(path: str) -> bool:
-    parts = path.split("/")
-    return not _CONTROL.search(path) and not any(part in ("", ".", "..") for part in parts)
 
 
 def is_tag(text: str) -> bool:
