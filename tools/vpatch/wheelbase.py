@@ -87,7 +87,7 @@ def find_base(
     if "://" in base:
         return _from_url(base, arch, index, store, progress)
     path = Path(base)
-    if path.suffix == ".whl" or len(path.parts) > 1 or path.exists():
+    if path.suffix == ".whl" or len(path.parts) > 1 or path.is_file():
         return BaseWheel(_file(path, arch), None)
     return _from_package(base, pin, arch or this_arch(), index, store, progress)
 
