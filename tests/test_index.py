@@ -94,6 +94,31 @@ def test_a_file_index_as_an_extra_index(server: IndexServer, tmp_path: Path) -> 
         assert index.find("vllm", "0.17.1", "sdist") is not None
 
 
+def test_a_local_file_that_is_not_what_its_index_says(tmp_path: Path) -> None:
+    page = tmp_path / "simple/vllm/index.html"
+    page.parent.mkdir(parents=True)
+    page.write_text(f'<a href="../../{SDIST}#sha256={"ab" * 32}">x</a>')
+    index = index_of((tmp_path / "simple").as_uri())
+    found = index.find("vllm", "0.17.1", "sdist")
+    assert found is not None
+    with pytest.raises(HostError, match="cannot read"):
+        index.download(found, tmp_path / "store", progress=Quiet())
+    (tmp_path / SDIST).write_bytes(b"other")
+    with pytest.raises(HostError, match="abab") as caught:
+        index.download(found, tmp_path / "store", progress=Quiet())
+    assert caught.value.code == "hash-mismatch"
+
+
+def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_path: Path) -> Iterator[Path]:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(HostError, match="Permission denied") as caught:
+        index_of(find_links=(str(tmp_path),)).releases("vllm")
+    assert str(tmp_path) in caught.value.message
+
+
 def test_find_links_without_any_hash(tmp_path: Path) -> None:
     (tmp_path / SDIST).write_bytes(b"source")
     (tmp_path / "other-0.17.1.tar.gz").write_bytes(b"other")

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from archives import TREE, make_sdist, make_tar, make_wheel, tar_member
 from indexserver import IndexServer, running
 from vpatch.errors import HostError, UsageError
 from vpatch.files import locked
-from vpatch.importer import commit_in_version_file
+from vpatch.importer import commit_in_version_file, fast_import_stream
 from vpatch.index import Index
 from vpatch.mirror import Mirror, Release
 from vpatch.pipconfig import PipConfig
@@ -36,6 +37,7 @@ KNOWN_COMMITS = [
 CHILD = """\
 import os, sys
 from pathlib import Path
+from typing import Any
 from vpatch.index import Index
 from vpatch.mirror import Mirror
 from vpatch.pipconfig import PipConfig
@@ -323,6 +325,19 @@ def test_a_killed_import_leaves_nothing_in_the_way(
     assert tree_of(mirror, release) == expected_tree(many)
     assert not list(packs.glob("tmp_*"))
     mirror.git.run("fsck", "--strict", "--full")
+
+
+def test_a_stream_that_ends_early_is_no_release(
+    server: IndexServer, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(*args: Any) -> bytes:
+        stream = fast_import_stream(*args)
+        return stream[: stream.index(b"M 100644 inline", len(stream) // 2)]
+
+    monkeypatch.setattr("vpatch.mirror.fast_import_stream", cut)
+    with pytest.raises(HostError):
+        mirror.fetch("v0.17.1", index=index_of(server))
+    assert mirror.imported() == []
 
 
 def test_rests_of_a_killed_git_are_removed(server: IndexServer, mirror: Mirror) -> None:

@@ -50,17 +50,14 @@ def test_variables_win_over_files_and_install_over_global(
     assert (config.timeout, config.retries, config.cert) == (8.0, 0, "/x.pem")
 
 
-def test_of_two_files_the_one_that_pip_prefers_wins(
-    no_pip: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    # pip lists files by name, and "a.conf" comes before "home": the order must not decide.
-    user = Path(os.environ["HOME"]) / ".config/pip/pip.conf"
-    user.parent.mkdir(parents=True)
-    user.write_text("[global]\nindex-url = https://user.invalid/simple\n")
-    named = tmp_path / "a.conf"
-    named.write_text("[global]\nindex-url = https://named.invalid/simple\n")
-    no_pip.setenv("PIP_CONFIG_FILE", str(named))
-    assert read_pip_config().index_urls[0] == "https://named.invalid/simple"
+def test_of_two_files_the_one_that_pip_prefers_wins(no_pip: pytest.MonkeyPatch) -> None:
+    # pip lists files by name, ".config" before ".pip", but lets the newer place win.
+    no_pip.delenv("PIP_CONFIG_FILE")
+    for place in (".config/pip/pip.conf", ".pip/pip.conf"):
+        settings = Path(os.environ["HOME"]) / place
+        settings.parent.mkdir(parents=True)
+        settings.write_text(f"[global]\nindex-url = https://{place.split('/')[0]}.invalid/\n")
+    assert read_pip_config().index_urls[0] == "https://.config.invalid/"
 
 
 def test_no_index_leaves_find_links(no_pip: pytest.MonkeyPatch) -> None:

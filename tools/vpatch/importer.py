@@ -114,7 +114,7 @@ def fast_import_stream(members: Iterable[Member], provenance: Provenance, ref: s
     who = f"{IDENTITY_NAME} <{IDENTITY_EMAIL}> {max(when, 0)} +0000"
     message = provenance.message().encode()
     head = f"commit {ref}\nauthor {who}\ncommitter {who}\n"
-    parts = [b"feature done\n", head.encode(), _data(message)]
+    parts = [head.encode(), _data(message)]
     parts.extend(_changes(files))
     parts.append(b"\ndone\n")
     return b"".join(parts)

@@ -175,7 +175,15 @@ class Index:
         ]
         found: dict[tuple[str, str | None], Artifact] = {}
         for reader, place in readers:
-            for artifact in reader(session, place, project) or ():
+            try:
+                listed = reader(session, place, project) or ()
+            except OSError as error:
+                raise HostError(
+                    f"cannot read {redact(place)}: {error.strerror or error}",
+                    hint="Make it readable, or leave it out of pip's settings.",
+                    code="disk",
+                ) from error
+            for artifact in listed:
                 found.setdefault((artifact.filename, artifact.sha256), artifact)
         return list(found.values())
 

@@ -6,6 +6,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import timezone
 from email.message import Message
 from pathlib import Path
@@ -205,7 +206,7 @@ def _without_login(session: Session, artifact: Artifact) -> Artifact:
     clean = session.learn(artifact.url)
     if clean == artifact.url:
         return artifact
-    return Artifact(**{**vars(artifact), "url": clean})
+    return replace(artifact, url=clean)
 
 
 def _at_most(chunks: Iterable[bytes], url: str) -> Iterator[bytes]:

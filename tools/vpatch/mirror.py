@@ -175,7 +175,7 @@ class Mirror:
             self.git.run(
                 "fast-import",
                 "--quiet",
-                "--done",
+                "--done",  # a stream that breaks off is no commit
                 "--force",
                 "--date-format=raw",
                 # Looking for deltas among different files costs a second and saves 1 %.
