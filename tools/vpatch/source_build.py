@@ -135,16 +135,17 @@ def _run(command: list[str], env: Mapping[str, str], tell: Callable[[str], None]
             hint="Give --python an interpreter that has pip.",
             code="source-build",
         ) from error
-    try:
-        for raw in process.stdout or ():
-            line = raw.decode("utf-8", "replace").rstrip()
-            tail.append(line)
-            tell(line)
-        status = process.wait()
-    except BaseException:
-        # Ctrl-C: compilers of a build in another session would go on for hours.
-        _stop(process)
-        raise
+    with process:
+        try:
+            for raw in process.stdout or ():
+                line = raw.decode("utf-8", "replace").rstrip()
+                tail.append(line)
+                tell(line)
+            status = process.wait()
+        except BaseException:
+            # Ctrl-C: compilers of a build in another session would go on for hours.
+            _stop(process)
+            raise
     if status:
         raise HostError(
             f"upstream's build failed with status {status}; its last lines:\n" + "\n".join(tail),
