@@ -268,6 +268,8 @@ def _zip64_end(raw: bytearray, *, count: int) -> bytes:
         pytest.param(_set_both(6, 8, "<H", 1), "encrypted", id="encrypted"),
         pytest.param(_set_both(6, 8, "<H", 0x2000), "encrypted", id="masked-headers"),
         pytest.param(_set_both(8, 10, "<H", 12), "method 12", id="bzip2"),
+        pytest.param(_set(6, "<H", 64, central=0), "unknown kind", id="newer-zip"),
+        pytest.param(_set(4, "<H", 64), "contradicts", id="newer-zip-locally"),
         pytest.param(_set(24, "<I", 99, central=0), "impossible header", id="stored-sizes"),
         pytest.param(_set(34, "<H", 1, central=0), "impossible header", id="other-disk"),
         pytest.param(_set(28, "<H", 9999, central=1), "damaged directory", id="long-name"),

@@ -42,6 +42,8 @@ from vpatch.wheelzip import (
 # Compression-related bits 1 and 2, the descriptor and UTF-8: all else (encryption, patched data,
 # masked headers) changes what the bytes mean.
 _KNOWN_FLAGS = 0x6 | DESCRIPTOR_FLAG | UTF8_FLAG
+# What a reader has to know for zip64, the newest feature that a wheel may use.
+_NEWEST_VERSION = 45
 # Info-ZIP's Unicode path: another name for the same member, so two readers see two files.
 _UNICODE_PATH_EXTRA = 0x7075
 _DESCRIPTOR_MAGIC = b"PK\x07\x08"
@@ -172,13 +174,14 @@ class _Reader:
     def _located(self, member: Member, end: int) -> Member:
         """The member with its data's place, once its local header has been compared."""
         head = LOCAL_HEADER.unpack(self._at(member.start, LOCAL_HEADER.size))
-        magic, _, flags, method, _, _, crc, compressed, size, name_length, extra_length = head
+        magic, needed, flags, method, _, _, crc, compressed, size, name_length, extra_length = head
         at = member.start + LOCAL_HEADER.size
         rest = self._at(at, name_length + extra_length)
         data = at + name_length + extra_length
         stated = _sizes(self.path, rest[name_length:], size=size, compressed=compressed)
         same = (
             magic == LOCAL_MAGIC
+            and needed & 0xFF <= _NEWEST_VERSION
             and rest[:name_length] == encoded_name(member.name)
             and (flags, method) == (member.flags, member.method)
         )
@@ -217,7 +220,7 @@ def _entry(path: Path, fields: tuple[int, ...], tail: bytes) -> Member:
     raw_name = tail[:name_length]
     extra = tail[name_length : name_length + extra_length]
     name = _decoded_name(path, raw_name, flags)
-    if flags & ~_KNOWN_FLAGS:
+    if flags & ~_KNOWN_FLAGS or needed & 0xFF > _NEWEST_VERSION:
         raise bad_wheel(path, f"has a member that is encrypted or of an unknown kind: {name}")
     if method not in {STORED, DEFLATED}:
         raise bad_wheel(path, f"has a member compressed by method {method}: {name}")
