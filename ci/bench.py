@@ -1,0 +1,256 @@
+"""Measures vpatch against what it replaces, in one run on one machine.
+
+    python ci/bench.py [splice] [apply] [--tag v0.17.1] [--runs 5] [--json FILE]
+
+splice: ``vpatch build`` on upstream's real wheel, as a whole command, against ``wheel unpack`` +
+``wheel pack`` (which decompress and compress everything), and against the least that a copy with a
+verified hash can take: ``cp`` plus one sha256 of the same file.
+apply: ``vpatch apply`` as a whole command against ``git worktree add`` + ``git am``.
+
+Everything is downloaded before the clock runs. Times are the best of several runs that take turns,
+so that a busy machine is busy for both. Exit 1: a bound of BOUNDS is missed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from vpatch.errors import HostError, VpatchError
+from vpatch.files import cache_dir
+from vpatch.git import Git
+from vpatch.index import Index
+from vpatch.mirror import Mirror
+from vpatch.pipeline import Prepared, Upstream, prepare
+from vpatch.talk import ConsoleProgress
+from vpatch.wheelbase import find_base
+
+ROOT = Path(__file__).resolve().parent.parent
+PARTS = ("splice", "apply")
+_CHUNK = 1 << 20
+_MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One thing that was measured: its best time, and the most memory that a run of it took."""
+
+    name: str
+    seconds: float
+    peak_megabytes: float
+    runs: int
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A promise and what came out of it."""
+
+    promise: str
+    value: float
+    limit: float
+    kept: bool
+
+
+@dataclass(frozen=True)
+class Result:
+    """A part's figures."""
+
+    part: str
+    measured: tuple[Measured, ...]
+    bounds: tuple[Bound, ...]
+
+
+Run = Callable[[], float]
+"""Does a thing once and returns its peak memory in MB; 0 where nobody asks."""
+
+
+def command(*words: str | Path) -> float:
+    """Runs a command to its end and returns the most memory that it took, in MB.
+
+    Raises:
+        HostError: it failed; its output stands above.
+    """
+    process = os.posix_spawn(
+        shutil.which(str(words[0])) or str(words[0]),
+        [str(word) for word in words],
+        os.environ,
+        file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
+    )
+    _, status, usage = os.wait4(process, 0)
+    if status:
+        raise HostError(f"{' '.join(map(str, words))} failed", code="bench")
+    return usage.ru_maxrss * 1024 / _MEGABYTE
+
+
+def measure(runs: int, **things: Run) -> dict[str, Measured]:
+    """Runs things in turns and keeps the best time of each."""
+    times: dict[str, list[float]] = {name: [] for name in things}
+    peaks = dict.fromkeys(things, 0.0)
+    for _ in range(runs):
+        for name, run in things.items():
+            start = time.perf_counter()
+            peaks[name] = max(peaks[name], run())
+            times[name].append(time.perf_counter() - start)
+    return {name: Measured(name, min(times[name]), peaks[name], runs) for name in things}
+
+
+def sha256(path: Path) -> float:
+    """Hashes a file as fast as this Python can."""
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return 0.0
+
+
+def at_least(promise: str, value: float, limit: float) -> Bound:
+    """A promise that a figure is no smaller."""
+    return Bound(promise, value, limit, value >= limit)
+
+
+def at_most(promise: str, value: float, limit: float) -> Bound:
+    """A promise that a figure is no larger."""
+    return Bound(promise, value, limit, value <= limit)
+
+
+def bench_splice(tag: str, wheel: Path, scratch: Path, runs: int) -> Result:
+    """``vpatch build`` against copying the wheel, and against unpacking and packing it."""
+    out, copy = scratch / "out", scratch / "copy.whl"
+    vpatch = Path(sys.executable).parent / "vpatch"
+
+    def build() -> float:
+        return command(vpatch, "build", tag, "--arch", "x86_64", "--out", out, "--repo", ROOT)
+
+    def copy_and_hash() -> float:
+        peak = command("cp", wheel, copy)
+        return max(peak, sha256(wheel))
+
+    def unpack_and_pack() -> float:
+        peak = command(sys.executable, "-m", "wheel", "unpack", wheel, "-d", scratch / "tree")
+        (tree,) = (scratch / "tree").iterdir()
+        (scratch / "packed").mkdir()
+        return max(
+            peak, command(sys.executable, "-m", "wheel", "pack", tree, "-d", scratch / "packed")
+        )
+
+    sha256(wheel)  # read into the page cache: nobody pays for the first time
+    found = measure(runs, build=build, copy=copy_and_hash)
+    found |= measure(1, repack=unpack_and_pack)
+    build_time, copy_time = found["build"].seconds, found["copy"].seconds
+    return Result(
+        part="splice",
+        measured=(
+            _named(found["build"], f"vpatch build {tag}"),
+            _named(found["copy"], "cp + sha256"),
+            _named(found["repack"], "wheel unpack + wheel pack"),
+        ),
+        bounds=(
+            at_least("times faster than unpack + pack", found["repack"].seconds / build_time, 40),
+            at_most("times a cp + sha256", build_time / copy_time, 3),
+            at_most("peak memory, MB", found["build"].peak_megabytes, 300),
+        ),
+    )
+
+
+def bench_apply(tag: str, ready: Prepared, git: Git, scratch: Path, runs: int) -> Result:
+    """``vpatch apply`` against a worktree and ``git am``."""
+    clone = scratch / "clone.git"
+    command("git", "clone", "--quiet", "--bare", "--no-local", git.git_dir, clone)
+    command("git", "-C", clone, "fetch", "--quiet", git.git_dir, ready.release.commit)
+    patches = [ready.series.folder / patch.file for patch in ready.series.patches]
+    vpatch = Path(sys.executable).parent / "vpatch"
+    trees = iter(range(runs))
+
+    def apply() -> float:
+        return command(vpatch, "apply", tag, "--repo", ROOT)
+
+    def worktree_and_am() -> float:
+        tree = scratch / f"tree{next(trees)}"
+        add = ["worktree", "add", "--quiet", "--detach", str(tree), ready.release.commit]
+        peak = command("git", "-C", clone, *add)
+        am = ("git", "-C", tree, "-c", "commit.gpgSign=false", "am", "--quiet")
+        return max(peak, command(*am, *patches))
+
+    found = measure(runs, apply=apply, am=worktree_and_am)
+    ours = found["apply"].seconds
+    return Result(
+        part="apply",
+        measured=(
+            _named(found["apply"], f"vpatch apply {tag}"),
+            _named(found["am"], f"git worktree add + git am, {len(patches)} patches"),
+        ),
+        bounds=(
+            at_most("seconds", ours, 1),
+            at_least("times faster than worktree + am", found["am"].seconds / ours, 3),
+        ),
+    )
+
+
+def _named(measured: Measured, name: str) -> Measured:
+    return Measured(name, measured.seconds, measured.peak_megabytes, measured.runs)
+
+
+def results(parts: Sequence[str], tag: str, scratch: Path, runs: int) -> Iterator[Result]:
+    """Fetches what is needed, then measures part by part."""
+    cache = cache_dir()
+    progress = ConsoleProgress(Console(stderr=True))
+    ready = prepare(tag, ROOT, Upstream(cache, git_url=None, kind=None, progress=progress))
+    index = Index.from_pip_config()
+    wheel = find_base(None, ready.pin, arch="x86_64", index=index, cache=cache, progress=progress)
+    if "splice" in parts:
+        yield bench_splice(ready.pin.tag, wheel.path, scratch, runs)
+    if "apply" in parts:
+        yield bench_apply(ready.pin.tag, ready, Mirror.open(cache).git, scratch, runs)
+
+
+def show(result: Result, console: Console) -> None:
+    """Prints one part's figures."""
+    table = Table("what", "best of", "seconds", "peak MB", title=result.part, title_justify="left")
+    for one in result.measured:
+        peak = f"{one.peak_megabytes:.0f}"
+        table.add_row(one.name, str(one.runs), f"{one.seconds:.2f}", peak)
+    console.print(table)
+    for bound in result.bounds:
+        verdict = "ok" if bound.kept else "MISSED"
+        console.print(f"  {bound.value:.2f} {bound.promise} (bound {bound.limit:g}): {verdict}")
+
+
+@click.command(help=__doc__)
+@click.argument("parts", nargs=-1, type=click.Choice(PARTS))
+@click.option("--tag", default="v0.17.1", help="A pinned release.")
+@click.option("--runs", default=5, type=click.IntRange(1, 100), help="Runs of the short things.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write figures here.")
+def main(parts: tuple[str, ...], tag: str, runs: int, json_file: Path | None) -> None:
+    """Measures, prints, and exits 1 where a bound is missed."""
+    os.environ.update(
+        GIT_COMMITTER_NAME="bench", GIT_COMMITTER_EMAIL="bench@localhost", NO_COLOR="1"
+    )
+    console = Console()
+    found = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="vpatch-bench-") as scratch:
+            for result in results(parts or PARTS, tag, Path(scratch), runs):
+                show(result, console)
+                found.append(result)
+    except VpatchError as error:
+        click.echo(f"error: {error.message}\n{error.hint}", err=True)
+        sys.exit(error.exit_code)
+    if json_file is not None:
+        json_file.write_text(json.dumps([asdict(result) for result in found], indent=2) + "\n")
+    sys.exit(0 if all(bound.kept for result in found for bound in result.bounds) else 1)
+
+
+if __name__ == "__main__":
+    main()
