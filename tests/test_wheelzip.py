@@ -423,6 +423,16 @@ def test_kept_members_keep_their_bytes(wheel: Path, tmp_path: Path) -> None:
         assert theirs.getinfo("vllm/new.py").date_time == (1980, 1, 1, 0, 0, 0)
 
 
+@pytest.mark.parametrize("dropped", [0, 2, -1])
+def test_the_hash_is_right_wherever_the_output_leaves_the_base(
+    wheel: Path, tmp_path: Path, dropped: int
+) -> None:
+    members = list(read_archive(wheel).members)
+    del members[dropped]
+    sha256 = _splice(wheel, [Kept(member) for member in members], tmp_path / "out.whl")
+    assert sha256 == hashlib.sha256((tmp_path / "out.whl").read_bytes()).hexdigest()
+
+
 def test_a_moved_member_keeps_its_compressed_data(wheel: Path, tmp_path: Path) -> None:
     archive = read_archive(wheel)
     member = archive.by_name["vllm/config.json"]
