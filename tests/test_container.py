@@ -40,7 +40,7 @@ def test_it_lays_the_wheel_over_upstreams_image(built: BuiltWheel) -> None:
     assert path == built.path.with_name(f"{NAME}.Containerfile")
     lines = instructions(path)
     assert lines[:3] == [
-        "ARG BASE=docker.io/vllm/vllm-openai:v9.9.9",
+        "ARG BASE=vllm/vllm-openai:v9.9.9",
         "FROM ${BASE}",
         f'COPY ["{NAME}", "{IN_IMAGE}/"]',
     ]
@@ -48,7 +48,7 @@ def test_it_lays_the_wheel_over_upstreams_image(built: BuiltWheel) -> None:
     comments = [line for line in path.read_text().splitlines() if line.startswith("#")]
     build = f"build --platform linux/amd64 -f {path.name} -t vllm-openai:v9.9.9-kimi.3 ."
     assert {f"#   docker {build}", f"#   podman {build}"} <= set(comments)
-    rollback = "# Roll back: run docker.io/vllm/vllm-openai:v9.9.9 again"
+    rollback = "# Roll back: run vllm/vllm-openai:v9.9.9 again"
     assert any(line.startswith(rollback) for line in comments)
     assert "#   python3 -m pip install --no-deps --force-reinstall vllm==9.9.9" in comments
 

@@ -12,7 +12,6 @@ from vpatch.files import write_atomically
 from vpatch.wheel import BuiltWheel
 
 UPSTREAM_IMAGE = "vllm/vllm-openai"
-_REGISTRY = "docker.io"
 # A reference as registries take it; nothing in it can end a line or begin an option.
 _IMAGE = re.compile(
     r"[a-z0-9][A-Za-z0-9._:/-]{0,250}(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
@@ -58,7 +57,7 @@ def image_for(built: BuiltWheel) -> str:
             "an image of that variant.",
             code="no-image",
         )
-    return f"{_REGISTRY}/{UPSTREAM_IMAGE}:{origin.tag}"
+    return f"{UPSTREAM_IMAGE}:{origin.tag}"
 
 
 def write_containerfile(built: BuiltWheel, *, image: str | None = None) -> Path:
@@ -79,7 +78,7 @@ def write_containerfile(built: BuiltWheel, *, image: str | None = None) -> Path:
     if not _IMAGE.fullmatch(image):
         raise UsageError(
             f"{image[:120]!r} is not the name of an image",
-            hint=f"For example: {_REGISTRY}/{UPSTREAM_IMAGE}:{built.provenance.origin.tag}",
+            hint=f"For example: {UPSTREAM_IMAGE}:{built.provenance.origin.tag}",
             code="bad-image",
         )
     path = built.path.with_name(f"{built.path.name}.Containerfile")
