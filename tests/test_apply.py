@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from series_lab import TAG, Lab, Step, numbered, plain_git, write_series
 from vpatch.apply import PatchConflictError, apply_series, is_set_aside, unpatched
 from vpatch.diff import FileChange, Hunk
 from vpatch.errors import HostError
+from vpatch.git import Git, Output
 from vpatch.place import applied_in_place, misfits, split_lines
 from vpatch.series import Series
 
@@ -51,9 +53,32 @@ def test_a_series_gives_the_tree_that_it_was_made_from(lab: Lab, tmp_path: Path)
     applied = apply_series(lab.git, lab.base, series)
     assert applied.tree == final_tree(lab, STEPS)
     assert [patch.verdict for patch in applied.patches] == ["clean"] * 5
-    assert [patch.tree_after for patch in applied.patches] == [
-        final_tree(lab, STEPS[: n + 1]) for n in range(5)
-    ]
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+def test_every_beginning_of_a_series_gives_its_own_tree(
+    lab: Lab, tmp_path: Path, count: int
+) -> None:
+    """The first three are applied at once, the longer ones (a mode, a deletion) one by one."""
+    series = lab.series(tmp_path / TAG, STEPS[:count])
+    assert apply_series(lab.git, lab.base, series).tree == final_tree(lab, STEPS[:count])
+
+
+def test_an_exact_series_is_applied_at_once(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    series = lab.series(tmp_path / TAG, STEPS[:4])
+    expected = final_tree(lab, STEPS[:4])
+    asked: list[str] = []
+    run = Git.run
+
+    def counted(self: Git, *args: str, **more: Any) -> Output:
+        asked.append(args[0])
+        return run(self, *args, **more)
+
+    monkeypatch.setattr(Git, "run", counted)
+    assert apply_series(lab.git, lab.base, series).tree == expected
+    assert asked == ["cat-file", "read-tree", "apply", "write-tree", "ls-tree"]
 
 
 def test_the_json_has_the_promised_keys(lab: Lab, tmp_path: Path) -> None:

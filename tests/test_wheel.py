@@ -19,9 +19,10 @@ from packaging.version import Version
 
 from series_lab import Lab
 from vpatch.errors import FindingError, HostError, VpatchError
+from vpatch.git import blob_id
 from vpatch.wheel import BuiltWheel, build_wheel
 from vpatch.wheeldir import read_archive
-from vpatch.wheeledits import FileEdit, blob_id, edits_between, needs_build
+from vpatch.wheeledits import FileEdit, edits_between, needs_build
 from vpatch.wheelmeta import with_label, with_metadata_version, with_source_version
 from wheel_lab import (
     EDITS,

@@ -10,8 +10,9 @@ import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from vpatch.git import blob_id
 from vpatch.provenance import Origin, PatchRecord, SourceTrees
-from vpatch.wheeledits import FileEdit, blob_id
+from vpatch.wheeledits import FileEdit
 
 TAG = "v9.9.9"
 TAGS = "cp38-abi3-manylinux_2_31_x86_64"

@@ -1,5 +1,12 @@
 """vpatch: a series of patches on pinned vLLM releases, and the tool that keeps it alive."""
 
-from importlib.metadata import version
+from __future__ import annotations
 
-__version__ = version("vpatch")
+
+def __getattr__(name: str) -> str:
+    # Reading a distribution's metadata takes longer than most of what `vpatch apply` does.
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415
+
+        return version("vpatch")
+    raise AttributeError(name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from vpatch.diff import FileChange
 from vpatch.errors import ConflictError
-from vpatch.git import Git
+from vpatch.git import Git, blob_id
 from vpatch.patch import Patch
 from vpatch.place import Misfit, applied_in_place, misfits, whole_file
 from vpatch.series import Series
@@ -35,14 +35,12 @@ class AppliedPatch:
         verdict: ``clean`` (every hunk at its line), ``offset`` (some hunk elsewhere), ``conflict``,
             ``set-aside`` (this kind of source has none of its files), or ``not-tried`` (it stands
             behind a conflict).
-        tree_after: The tree once this patch is in; the tree before it where it is not.
     """
 
     file: str
     subject: str
     topic: str
     verdict: str
-    tree_after: str
 
     def as_dict(self) -> dict[str, str]:
         """The entry as ``--json`` prints it."""
@@ -160,6 +158,59 @@ def apply_series(git: Git, base_tree: str, series: Series, *, kind: str = "sdist
         PatchConflictError: a patch does not fit.
         HostError: git failed for another reason.
     """
+    fitting = [patch for patch in series.patches if kind != "wheel" or not is_set_aside(patch)]
+    tree = _apply_at_once(git, base_tree, fitting)
+    if tree is None:
+        return _apply_one_by_one(git, base_tree, series, kind)
+    patches = (
+        _described(patch, CLEAN if patch in fitting else SET_ASIDE) for patch in series.patches
+    )
+    return Applied(series.tag, kind, base_tree, tree, tuple(patches))
+
+
+def _apply_at_once(git: Git, base_tree: str, patches: Sequence[Patch]) -> str | None:
+    """The patched tree where every hunk stands at its line, as in every exact pin.
+
+    A fifth of the git processes that it takes to go patch by patch. What git makes is compared
+    with what the lines say.
+
+    Returns:
+        None where some hunk stands elsewhere, or a change is more than hunks.
+    """
+    wanted = _contents_in_place(git, base_tree, patches)
+    if wanted is None:
+        return None
+    with git.temporary_index() as index:
+        index.run("read-tree", base_tree)
+        diffs = b"".join(patch.diff for patch in patches)
+        if diffs and index.run("apply", "--cached", "-", stdin=diffs, ok=(0, 1)).status:
+            return None
+        tree = index.line("write-tree")
+    made = git.blob_ids(tree, wanted)
+    return tree if made == {path: blob_id(data) for path, data in wanted.items()} else None
+
+
+def _contents_in_place(
+    git: Git, base_tree: str, patches: Sequence[Patch]
+) -> dict[str, bytes] | None:
+    """Every touched file after the patches, told from the lines alone."""
+    paths = dict.fromkeys(path for patch in patches for path in patch.paths)
+    blobs = git.read_blobs(f"{base_tree}:{path}" for path in paths) if paths else {}
+    contents = {name.removeprefix(f"{base_tree}:"): data for name, data in blobs.items()}
+    for change in (change for patch in patches for change in patch.files):
+        added = change.kind == "add"
+        if change.binary or not change.hunks or not (added or change.kind == "modify"):
+            return None
+        if added == (change.path in contents):
+            return None
+        data = applied_in_place(contents.get(change.path, b""), change)
+        if data is None:
+            return None
+        contents[change.path] = data
+    return contents
+
+
+def _apply_one_by_one(git: Git, base_tree: str, series: Series, kind: str) -> Applied:
     steps: list[_Step] = []
     with git.temporary_index() as index:
         index.run("read-tree", base_tree)
@@ -195,7 +246,7 @@ def _verdicts(git: Git, steps: Sequence[_Step]) -> tuple[AppliedPatch, ...]:
         if name
     ]
     blobs = git.read_blobs(names) if names else {}
-    return tuple(_described(step.patch, _verdict(step, blobs), step.after) for step in steps)
+    return tuple(_described(step.patch, _verdict(step, blobs)) for step in steps)
 
 
 def _blob_names(step: _Step, change: FileChange) -> tuple[str, str]:
@@ -215,20 +266,19 @@ def _verdict(step: _Step, blobs: dict[str, bytes]) -> str:
     return CLEAN
 
 
-def _described(patch: Patch, verdict: str, tree: str) -> AppliedPatch:
+def _described(patch: Patch, verdict: str) -> AppliedPatch:
     return AppliedPatch(
         file=patch.file,
         subject=patch.subject,
         topic=patch.topic,
         verdict=verdict,
-        tree_after=tree,
     )
 
 
 def _conflict(git: Git, so_far: Applied, series: Series, git_says: str) -> PatchConflictError:
     patch, *later = series.patches[len(so_far.patches) :]
     tree = so_far.tree
-    rest = (_described(patch, CONFLICT, tree), *(_described(p, NOT_TRIED, tree) for p in later))
+    rest = (_described(patch, CONFLICT), *(_described(p, NOT_TRIED) for p in later))
     return PatchConflictError(
         Conflict(
             tag=so_far.tag,

@@ -1,4 +1,7 @@
-"""The `vpatch` command: parse, call one verb, print. Nothing else prints or exits."""
+"""The `vpatch` command: parse, call one verb, print. Nothing else prints or exits.
+
+A verb is imported when it is called: `vpatch apply` should not wait for what `build` needs.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +10,27 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console
 
-from vpatch import __version__
 from vpatch.errors import HostError, UsageError, VpatchError
 from vpatch.files import cache_dir
-from vpatch.mirror import ArchiveKind
-from vpatch.pipeline import Upstream
 from vpatch.repo import find_repo
-from vpatch.report import Failure, Report
-from vpatch.talk import ConsoleProgress
-from vpatch.verbs import apply as apply_verb
-from vpatch.verbs import build as build_verb
-from vpatch.verbs import fetch as fetch_verb
-from vpatch.verbs import inspect as inspect_verb
-from vpatch.verbs import lint as lint_verb
-from vpatch.verbs import pin as pin_verb
-from vpatch.verbs import releases as releases_verb
-from vpatch.verbs.errors import evidence, explain
 
 EXIT_USAGE = 2
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from vpatch.index import Arch
+    from vpatch.mirror import ArchiveKind
+    from vpatch.pipeline import Upstream
+    from vpatch.report import Report
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -46,8 +41,14 @@ class Run:
 
     verb: str
     as_json: bool
-    talk: Console
     exit_code: int = 0
+
+    @cached_property
+    def talk(self) -> Console:
+        """Where talk goes."""
+        from rich.console import Console
+
+        return Console(stderr=True, soft_wrap=True)
 
     def finish(self, report: Report) -> None:
         """Prints a verb's result on stdout."""
@@ -55,10 +56,15 @@ class Run:
         if self.as_json:
             sys.stdout.write(report.to_json() + "\n")
         else:
+            from rich.console import Console
+
             Console(soft_wrap=True, highlight=False).print(report.text)
 
     def fail(self, error: VpatchError) -> None:
         """Prints an error: one sentence and the next step on stderr, the object on stdout."""
+        from vpatch.report import Failure
+        from vpatch.verbs.errors import evidence, explain
+
         self.exit_code = error.exit_code
         failure = Failure(self.verb, error, evidence(error))
         if self.as_json:
@@ -68,6 +74,9 @@ class Run:
 
 
 def _upstream(run: Run, git_url: str | None = None, kind: ArchiveKind | None = None) -> Upstream:
+    from vpatch.pipeline import Upstream
+    from vpatch.talk import ConsoleProgress
+
     progress = ConsoleProgress(run.talk)
     return Upstream(cache=cache_dir(), git_url=git_url, kind=kind, progress=progress)
 
@@ -113,7 +122,7 @@ def source_options(command: Command) -> Command:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="vpatch")
+@click.version_option(package_name="vpatch", prog_name="vpatch")
 def cli() -> None:
     """Keep a series of patches that gives Kimi-K2.5 EAGLE-3 on pinned vLLM releases.
 
@@ -140,7 +149,9 @@ def fetch(
     From the package index that pip is configured for (its sources, or the wheel's Python files
     where a release has no sdist), or from a git remote.
     """
-    run.finish(fetch_verb.run(tags, _upstream(run, upstream_git, source), repo))
+    from vpatch.verbs import fetch as verb
+
+    run.finish(verb.run(tags, _upstream(run, upstream_git, source), repo))
 
 
 @cli.command()
@@ -149,7 +160,9 @@ def fetch(
 @click.pass_obj
 def releases(run: Run, repo: Path | None) -> None:
     """List the releases of vLLM: which exist, which are pinned, which are in the mirror."""
-    run.finish(releases_verb.run(_repo(repo), cache_dir()))
+    from vpatch.verbs import releases as verb
+
+    run.finish(verb.run(_repo(repo), cache_dir()))
 
 
 @cli.command()
@@ -168,7 +181,9 @@ def pin(
     repo: Path | None,
 ) -> None:
     """Write or check patches/TAG/pin.toml: hashes, trees and blobs that the series is made for."""
-    run.finish(pin_verb.run(tag, _repo(repo), _upstream(run, upstream_git, source), check=check))
+    from vpatch.verbs import pin as verb
+
+    run.finish(verb.run(tag, _repo(repo), _upstream(run, upstream_git, source), check=check))
 
 
 @cli.command()
@@ -178,7 +193,9 @@ def pin(
 @click.pass_obj
 def lint(run: Run, tags: Sequence[str], repo: Path | None) -> None:
     """Check the form of series: names, trailers, messages, the `series` file, the pin."""
-    run.finish(lint_verb.run(_repo(repo), tags))
+    from vpatch.verbs import lint as verb
+
+    run.finish(verb.run(_repo(repo), tags))
 
 
 @cli.command()
@@ -204,8 +221,10 @@ def apply(
     repo: Path | None,
 ) -> None:
     """Apply the series of TAG to its release, without a checkout: tree id and a verdict a patch."""
+    from vpatch.verbs import apply as verb
+
     upstream = _upstream(run, upstream_git, source)
-    run.finish(apply_verb.run(tag, _repo(repo), upstream, bare=unpatched, worktree=worktree))
+    run.finish(verb.run(tag, _repo(repo), upstream, bare=unpatched, worktree=worktree))
 
 
 @cli.command()
@@ -266,9 +285,11 @@ def build(
     The patched files are spliced into upstream's wheel; everything else, the compiled libraries
     among it, is upstream's bytes. Needs no compiler and no GPU.
     """
+    from vpatch.verbs import build as verb
+
     if from_source and (arch or base):
         raise click.UsageError("--from-source builds for this machine, without a base wheel")
-    wish = build_verb.Wish(
+    wish = verb.Wish(
         arch=arch,
         base=base,
         from_source=from_source,
@@ -277,7 +298,7 @@ def build(
         image=image,
         out=out,
     )
-    run.finish(build_verb.run(tag, _repo(repo), _upstream(run, upstream_git, source), wish))
+    run.finish(verb.run(tag, _repo(repo), _upstream(run, upstream_git, source), wish))
 
 
 @cli.command()
@@ -292,7 +313,9 @@ def build(
 @click.pass_obj
 def inspect(run: Run, wheel: Path, base: Path | None) -> None:
     """Verify a wheel against its RECORD and provenance, and list what differs from upstream."""
-    run.finish(inspect_verb.run(wheel, base))
+    from vpatch.verbs import inspect as verb
+
+    run.finish(verb.run(wheel, base))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -301,7 +324,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     run = Run(
         verb=next((arg for arg in args if not arg.startswith("-")), ""),
         as_json="--json" in args,
-        talk=Console(stderr=True, soft_wrap=True),
     )
     try:
         run.exit_code = _run(args, run)

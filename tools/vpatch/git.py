@@ -9,6 +9,7 @@ command runs: its import starts git, which fails where git is missing.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import tempfile
@@ -177,6 +178,15 @@ class Git:
         request = "".join(f"{name}\n" for name in wanted).encode("utf-8", "surrogateescape")
         return dict(_parse_batch(wanted, self.output("cat-file", "--batch", stdin=request)))
 
+    def blob_ids(self, tree: str, paths: Iterable[str]) -> dict[str, str]:
+        """Ids of the files at these paths of a tree; a path that is no file is left out."""
+        listed = self.output("ls-tree", "-r", "-z", "--full-tree", tree, "--", *paths)
+        entries = (entry.split(b"\t", 1) for entry in listed.split(b"\0") if entry)
+        return {
+            path.decode("utf-8", "surrogateescape"): meta.split(b" ")[2].decode()
+            for meta, path in entries
+        }
+
     def _cwd(self) -> Path:
         return self.work_tree or self.git_dir
 
@@ -200,6 +210,11 @@ class Git:
         if self.index is not None:
             fixed["GIT_INDEX_FILE"] = str(self.index)
         return {**fixed, **(extra or {})}
+
+
+def blob_id(data: bytes) -> str:
+    """The id that git gives to a file with these bytes."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def _execute(command: list[str], env: dict[str, str], stdin: bytes | None) -> Output:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from vpatch.errors import FindingError
-from vpatch.git import Git
+from vpatch.git import Git, blob_id
 from vpatch.wheelmeta import VERSION_FILE
 from vpatch.wheelzip import Archive, safe_name
 
@@ -87,11 +86,6 @@ class WheelEdits:
         return tuple(
             sorted((*self.changed, *self.added, *self.removed), key=lambda edit: edit.path)
         )
-
-
-def blob_id(data: bytes) -> str:
-    """The id that git gives to a file with these bytes."""
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def edits_between(git: Git, base_tree: str, patched_tree: str) -> tuple[FileEdit, ...]:
