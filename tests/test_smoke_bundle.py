@@ -311,6 +311,20 @@ def test_a_carried_torch_brings_a_library_path(tmp_path: Path) -> None:
     assert not list((tmp_path / "dest").rglob("libtorch_cuda_linalg.so"))
 
 
+def test_large_wheels_are_packed_where_it_pays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vpatch.smoke.bundle._LARGE", 100)
+    made = bundle(lab.vllm_wheel(tmp_path), tmp_path / "b", tmp_path / "cache")
+    kinds = {file["of"].split()[0]: file["kind"] for file in made.manifest["files"]}
+    assert kinds["numpy"] == "tar.xz"
+    assert kinds["nvidia-cublas-cu12"] == "wheel"
+    result = run(made.folder / "unpack.py", made.folder / "manifest.json", tmp_path / "dest")
+    assert result.returncode == 0, result.stderr
+    (module,) = (tmp_path / "dest").rglob("numpy.py")
+    assert module.read_bytes() == b"pi = 3\n" * 9000
+
+
 def test_a_patched_wheel_changes_only_the_group_of_its_own(stock: Bundle, tmp_path: Path) -> None:
     files = {"vllm/model.py": b"NAME = 'patched'\n"}
     wheel = lab.vllm_wheel(tmp_path / "patched", files=files, local="+kimi.1")

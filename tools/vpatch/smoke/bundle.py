@@ -37,8 +37,10 @@ from vpatch.wheeldir import read_archive
 from vpatch.wheelmeta import Distribution, read_distribution
 from vpatch.wheelzip import bad_wheel
 
-# What is worth packing anew; smaller wheels travel as they are.
+# What is worth packing anew: other wheels travel as they are. What zip hardly makes smaller takes
+# xz longest, for a few per cent.
 _LARGE = 32 << 20
+_DENSE = 0.8
 _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -182,8 +184,10 @@ class _Gatherer:
         cuda = library(wheel.name, wheel.version) is not None
         group = "torch" if cuda or wheel.name in TORCH_FAMILY else "packages"
         if wheel.name in SLIM or path.stat().st_size >= _LARGE:
-            yield from self._packed(read_distribution(read_archive(path)), group)
-            return
+            distribution = read_distribution(read_archive(path))
+            if wheel.name in SLIM or _density(distribution) < _DENSE:
+                yield from self._packed(distribution, group)
+                return
         if cuda:
             self._note_libraries(read_distribution(read_archive(path)), group)
         yield _File(path, wheel.filename, group, "wheel", f"{wheel.name} {wheel.version}")
@@ -204,6 +208,10 @@ class _Gatherer:
             path = PurePosixPath(member)
             if ".so" in path.suffixes:
                 self.libraries.add(f"{_FOLDERS[group]}/{path.parent}")
+
+
+def _density(wheel: Distribution) -> float:
+    return wheel.archive.size / max(sum(member.size for member in wheel.archive.members), 1)
 
 
 def _by_reason(left_out: Mapping[str, str]) -> dict[str, str]:
