@@ -34,13 +34,13 @@ from vpatch import __version__
 from vpatch.errors import HostError, VpatchError
 from vpatch.files import cache_dir
 from vpatch.git import Git
-from vpatch.index import Index
-from vpatch.mirror import Mirror
 from vpatch.pipeline import Prepared, Upstream, prepare
-from vpatch.provenance import origin_of
 from vpatch.talk import ConsoleProgress
-from vpatch.wheelbase import BaseWheel, find_base
-from vpatch.wheeledits import edits_between
+from vpatch.upstream.index import Index
+from vpatch.upstream.mirror import Mirror
+from vpatch.wheel.base import BaseWheel, find_base
+from vpatch.wheel.edits import edits_between
+from vpatch.wheel.provenance import origin_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("splice", "apply")
@@ -81,7 +81,7 @@ class Result:
 _SPLICE = """\
 import pickle, sys
 from pathlib import Path
-from vpatch.wheel import build_wheel
+from vpatch.wheel.build import build_wheel
 base, edits, origin, out = pickle.loads(Path(sys.argv[1]).read_bytes())
 build_wheel(base.path, edits, origin, out=out, expected_sha256=base.sha256)
 """

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from vpatch.errors import HostError
-from vpatch.git import Git
-from vpatch.wheeledits import FileEdit, blob_id
-from vpatch.zipread import read_wheel
+from vpatch.git import Git, blob_id
+from vpatch.upstream.zipread import read_wheel
+from vpatch.wheel.edits import FileEdit
 
 Changes = Mapping[tuple[str, ...], bytes | None]
 

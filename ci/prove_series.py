@@ -29,17 +29,17 @@ import click
 from rich.console import Console
 
 from overlay import make_lower, make_tree
-from vpatch.apply import apply_series
 from vpatch.errors import FindingError, HostError, VpatchError
 from vpatch.files import cache_dir
 from vpatch.git import Git
-from vpatch.index import Index
-from vpatch.mirror import Mirror
-from vpatch.patch import Patch
-from vpatch.series import Series
+from vpatch.patches.apply import apply_series
+from vpatch.patches.patch import Patch
+from vpatch.patches.series import Series
 from vpatch.tags import parse_tag
 from vpatch.talk import ConsoleProgress
-from vpatch.wheeledits import edits_between
+from vpatch.upstream.index import Index
+from vpatch.upstream.mirror import Mirror
+from vpatch.wheel.edits import edits_between
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOWN_LINES = 60

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vpatch.git import Git
-from vpatch.series import Series
+from vpatch.patches.series import Series
 
 TAG = "v9.9.9"
 TRAILERS = """\

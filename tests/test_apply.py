@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from series_lab import TAG, Lab, Step, numbered, plain_git, write_series
-from vpatch.apply import PatchConflictError, apply_series, is_set_aside, unpatched
-from vpatch.diff import FileChange, Hunk
 from vpatch.errors import HostError
 from vpatch.git import Git, Output
-from vpatch.place import applied_in_place, misfits, split_lines
-from vpatch.series import Series
+from vpatch.patches.apply import PatchConflictError, apply_series, is_set_aside, unpatched
+from vpatch.patches.diff import FileChange, Hunk
+from vpatch.patches.place import applied_in_place, misfits, split_lines
+from vpatch.patches.series import Series
 
 BASE = {
     "vllm/a.py": numbered(60),

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from archives import ADDED, TREE, make_sdist, make_tar, make_wheel, record_line, tar_member
-from vpatch.archive import Limits, Member, read_sdist
 from vpatch.errors import HostError
-from vpatch.zipread import read_wheel
+from vpatch.upstream.archive import Limits, Member, read_sdist
+from vpatch.upstream.zipread import read_wheel
 
 GOOD = tar_member("vllm-0.17.1/setup.py", b"ok\n")
 

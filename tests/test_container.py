@@ -13,9 +13,9 @@ from pathlib import Path
 import pip
 import pytest
 
-from vpatch.container import write_containerfile
 from vpatch.errors import UsageError
-from vpatch.wheel import BuiltWheel, build_wheel
+from vpatch.wheel.build import BuiltWheel, build_wheel
+from vpatch.wheel.container import write_containerfile
 from wheel_lab import EDITS, TAGS, make_wheel, origin
 
 IN_IMAGE = "/tmp/vpatch"  # noqa: S108  (in the image, not here)

@@ -15,9 +15,9 @@ from packaging.version import Version
 
 from indexserver import IndexServer, running
 from vpatch.errors import HostError
-from vpatch.index import Artifact, Index
-from vpatch.pipconfig import PipConfig
-from vpatch.ranges import RangeReader
+from vpatch.upstream.index import Artifact, Index
+from vpatch.upstream.pipconfig import PipConfig
+from vpatch.upstream.ranges import RangeReader
 
 SDIST = "vllm-0.17.1.tar.gz"
 WHEEL = "vllm-0.17.1-cp38-abi3-manylinux_2_31_x86_64.whl"
@@ -430,7 +430,7 @@ def test_a_killed_download_is_taken_up_again(server: IndexServer, tmp_path: Path
     data = big(server, 40_000_000)
     code = (
         "import sys,os,signal\nfrom pathlib import Path\n"
-        "from vpatch.index import Index\nfrom vpatch.pipconfig import PipConfig\n"
+        "from vpatch.upstream.index import Index\nfrom vpatch.upstream.pipconfig import PipConfig\n"
         "from vpatch.progress import SilentProgress\n"
         "class P(SilentProgress):\n"
         "    n = 0\n"
@@ -497,7 +497,7 @@ def test_a_file_that_changes_meanwhile_is_noticed(server: IndexServer) -> None:
 
 def test_reading_the_mirror_does_not_pay_for_the_network() -> None:
     code = (
-        "import sys, vpatch.mirror, vpatch.index\n"
+        "import sys, vpatch.upstream.mirror, vpatch.upstream.index\n"
         "print(sorted({'requests', 'pypi_simple', 'bs4', 'urllib3'} & set(sys.modules)))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

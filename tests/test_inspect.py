@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from vpatch.errors import FindingError, HostError
-from vpatch.inspect import inspect_wheel
-from vpatch.provenance import SCHEMA, parse_provenance
-from vpatch.wheel import BuiltWheel, build_wheel, seal_wheel
-from vpatch.wheelmeta import RecordLine, parse_record, record_bytes, record_line
+from vpatch.wheel.build import BuiltWheel, build_wheel, seal_wheel
+from vpatch.wheel.inspect import inspect_wheel
+from vpatch.wheel.meta import RecordLine, parse_record, record_bytes, record_line
+from vpatch.wheel.provenance import SCHEMA, parse_provenance
 from wheel_lab import EDITS, change, contents, make_wheel, origin, rewritten
 
 INFO = "vllm-9.9.9+kimi.3.dist-info"

@@ -17,11 +17,11 @@ from archives import TREE, make_sdist, make_tar, make_wheel, tar_member
 from indexserver import IndexServer, running
 from vpatch.errors import HostError, UsageError
 from vpatch.files import locked
-from vpatch.importer import commit_in_version_file, fast_import_stream
-from vpatch.index import Index
-from vpatch.mirror import Mirror, Release
-from vpatch.pipconfig import PipConfig
 from vpatch.progress import SilentProgress
+from vpatch.upstream.importer import commit_in_version_file, fast_import_stream
+from vpatch.upstream.index import Index
+from vpatch.upstream.mirror import Mirror, Release
+from vpatch.upstream.pipconfig import PipConfig
 
 SDIST = "vllm-0.17.1.tar.gz"
 WHEEL = "vllm-0.15.1-cp38-abi3-manylinux_2_31_x86_64.whl"
@@ -38,9 +38,9 @@ CHILD = """\
 import os, sys
 from pathlib import Path
 from typing import Any
-from vpatch.index import Index
-from vpatch.mirror import Mirror
-from vpatch.pipconfig import PipConfig
+from vpatch.upstream.index import Index
+from vpatch.upstream.mirror import Mirror
+from vpatch.upstream.pipconfig import PipConfig
 os.umask(int(sys.argv[3], 8))
 mirror = Mirror.open(Path(sys.argv[2]))
 index = Index(PipConfig((sys.argv[1],), retries=0))
@@ -274,7 +274,7 @@ def test_a_download_that_rotted_in_the_store_is_noticed(
 def test_an_import_in_an_older_format_is_done_again(
     server: IndexServer, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vpatch.importer.FORMAT", 0)
+    monkeypatch.setattr("vpatch.upstream.importer.FORMAT", 0)
     mirror.fetch("v0.17.1", index=index_of(server))
     monkeypatch.undo()
     assert mirror.find("v0.17.1") is None
@@ -334,7 +334,7 @@ def test_a_stream_that_ends_early_is_no_release(
         stream = fast_import_stream(*args)
         return stream[: stream.index(b"M 100644 inline", len(stream) // 2)]
 
-    monkeypatch.setattr("vpatch.mirror.fast_import_stream", cut)
+    monkeypatch.setattr("vpatch.upstream.mirror.fast_import_stream", cut)
     with pytest.raises(HostError):
         mirror.fetch("v0.17.1", index=index_of(server))
     assert mirror.imported() == []

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from series_lab import Lab, Step, numbered, plain_git
-from vpatch.diff import FileChange
 from vpatch.findings import FindingsError
-from vpatch.mbox import read_trailers, strip_space
-from vpatch.patch import Patch
+from vpatch.patches.diff import FileChange
+from vpatch.patches.mbox import read_trailers, strip_space
+from vpatch.patches.patch import Patch
 
 DIFF = b"""\
 diff --git a/f b/f
@@ -342,6 +342,6 @@ def test_a_signature_and_a_diffstat_are_no_part_of_the_diff() -> None:
 
 def test_importing_patches_stays_light() -> None:
     heavy = "{'requests', 'rich', 'pypi_simple', 'urllib3', 'git'} & set(sys.modules)"
-    code = f"import sys, vpatch.apply, vpatch.repo, vpatch.worktree; print({heavy})"
+    code = f"import sys, vpatch.patches.apply, vpatch.patches.repo, vpatch.patches.worktree; print({heavy})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout == b"set()\n"

@@ -9,15 +9,15 @@ import pytest
 from packaging.version import Version
 
 from series_lab import TAG, Lab, Step, numbered
-from vpatch.apply import PatchConflictError
 from vpatch.errors import FindingError, HostError, UsageError
 from vpatch.findings import FindingsError
-from vpatch.index import Artifact
-from vpatch.mirror import Kind, Release
-from vpatch.pin import Pin, PinnedWheel, Source
-from vpatch.pinning import check_pin, make_pin
-from vpatch.repo import find_repo, nearest, pinned, pinned_tags, series_folder
-from vpatch.series import Series
+from vpatch.patches.apply import PatchConflictError
+from vpatch.patches.pin import Pin, PinnedWheel, Source
+from vpatch.patches.pinning import check_pin, make_pin
+from vpatch.patches.repo import find_repo, nearest, pinned, pinned_tags, series_folder
+from vpatch.patches.series import Series
+from vpatch.upstream.index import Artifact
+from vpatch.upstream.mirror import Kind, Release
 
 A, B, C = "a" * 40, "b" * 40, "c" * 40
 SHA = "d" * 64

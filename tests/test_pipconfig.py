@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vpatch.errors import HostError
-from vpatch.pipconfig import read_pip_config
+from vpatch.upstream.pipconfig import read_pip_config
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vpatch.index import Index
-from vpatch.mirror import ArchiveKind, Mirror, Release
 from vpatch.progress import SilentProgress
+from vpatch.upstream.index import Index
+from vpatch.upstream.mirror import ArchiveKind, Mirror, Release
 
 pytestmark = pytest.mark.network
 

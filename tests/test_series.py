@@ -10,7 +10,7 @@ import pytest
 from series_lab import TAG, TRAILERS, Lab, Step, numbered, write_series
 from vpatch.errors import HostError, UsageError
 from vpatch.findings import FindingsError
-from vpatch.series import Series, lint
+from vpatch.patches.series import Series, lint
 
 STEPS = [
     Step("0001-one.patch", {"vllm/a.py": numbered(9, changed={5: "five"})}),

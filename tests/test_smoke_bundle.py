@@ -18,7 +18,6 @@ from packaging.version import Version
 
 import bundle_lab as lab
 from vpatch.errors import FindingError, HostError, UsageError
-from vpatch.index import Index
 from vpatch.progress import SilentProgress
 from vpatch.smoke import bundle_pack, bundle_unpack
 from vpatch.smoke.bundle import Bundle, make_bundle
@@ -27,6 +26,7 @@ from vpatch.smoke.bundle_pieces import pieces
 from vpatch.smoke.bundle_pip import resolve
 from vpatch.smoke.bundle_rules import library, slimmed
 from vpatch.smoke.bundle_target import Target, read_have
+from vpatch.upstream.index import Index
 
 HERE = Target(lab.HERE)
 BARE: Mapping[str, Version] = {}

@@ -15,13 +15,13 @@ import pytest
 from series_lab import Lab
 from vpatch import __version__
 from vpatch.errors import HostError, UsageError
-from vpatch.inspect import inspect_wheel
-from vpatch.mirror import Mirror
 from vpatch.pipeline import Upstream, prepare
 from vpatch.progress import SilentProgress
-from vpatch.provenance import origin_of
-from vpatch.source_build import build_environment, build_from_source, checkout
-from vpatch.wheeledits import edits_between
+from vpatch.upstream.mirror import Mirror
+from vpatch.wheel.edits import edits_between
+from vpatch.wheel.inspect import inspect_wheel
+from vpatch.wheel.provenance import origin_of
+from vpatch.wheel.source_build import build_environment, build_from_source, checkout
 from wheel_lab import contents, origin
 
 # As upstream's: the version comes from setuptools-scm's variable and is written into the package.

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from series_lab import TAG, Lab, Step, numbered, plain_git
-from vpatch.apply import apply_series
 from vpatch.git import Git
-from vpatch.index import Index
-from vpatch.mirror import Mirror
-from vpatch.series import Series, lint
-from vpatch.worktree import write_worktree
+from vpatch.patches.apply import apply_series
+from vpatch.patches.series import Series, lint
+from vpatch.patches.worktree import write_worktree
+from vpatch.upstream.index import Index
+from vpatch.upstream.mirror import Mirror
 
 PATCHES = Path(__file__).parent.parent / "patches"
 

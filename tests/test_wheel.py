@@ -20,10 +20,10 @@ from packaging.version import Version
 from series_lab import Lab
 from vpatch.errors import FindingError, HostError, VpatchError
 from vpatch.git import blob_id
-from vpatch.wheel import BuiltWheel, build_wheel
-from vpatch.wheeldir import read_archive
-from vpatch.wheeledits import FileEdit, edits_between, needs_build
-from vpatch.wheelmeta import with_label, with_metadata_version, with_source_version
+from vpatch.wheel.build import BuiltWheel, build_wheel
+from vpatch.wheel.directory import read_archive
+from vpatch.wheel.edits import FileEdit, edits_between, needs_build
+from vpatch.wheel.meta import with_label, with_metadata_version, with_source_version
 from wheel_lab import (
     EDITS,
     FILES,

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from vpatch import __version__
-from vpatch.index import Index
-from vpatch.inspect import inspect_wheel
-from vpatch.mirror import Mirror
 from vpatch.pipeline import Prepared, Upstream, prepare
 from vpatch.progress import SilentProgress
-from vpatch.provenance import origin_of
-from vpatch.wheel import BuiltWheel, build_wheel
-from vpatch.wheelbase import find_base
-from vpatch.wheeldir import read_archive
-from vpatch.wheeledits import edits_between
+from vpatch.upstream.index import Index
+from vpatch.upstream.mirror import Mirror
+from vpatch.wheel.base import find_base
+from vpatch.wheel.build import BuiltWheel, build_wheel
+from vpatch.wheel.directory import read_archive
+from vpatch.wheel.edits import edits_between
+from vpatch.wheel.inspect import inspect_wheel
+from vpatch.wheel.provenance import origin_of
 
 pytestmark = pytest.mark.network
 

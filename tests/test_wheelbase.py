@@ -10,11 +10,11 @@ import pytest
 
 from indexserver import IndexServer, running
 from vpatch.errors import HostError, UsageError, VpatchError
-from vpatch.index import Index
-from vpatch.pin import Pin, PinnedWheel
-from vpatch.pipconfig import PipConfig
+from vpatch.patches.pin import Pin, PinnedWheel
 from vpatch.progress import SilentProgress
-from vpatch.wheelbase import BaseWheel, find_base, this_arch
+from vpatch.upstream.index import Index
+from vpatch.upstream.pipconfig import PipConfig
+from vpatch.wheel.base import BaseWheel, find_base, this_arch
 from wheel_lab import TAG, TAGS, make_wheel
 
 NAME = f"vllm-9.9.9-{TAGS}.whl"

@@ -22,9 +22,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vpatch.errors import FindingError, HostError
-from vpatch.wheeldir import read_archive
-from vpatch.wheelsplice import Kept, Moved, Part, Stored, splice
-from vpatch.wheelzip import MAX16, MAX32, Archive
+from vpatch.wheel.directory import read_archive
+from vpatch.wheel.splice import Kept, Moved, Part, Stored, splice
+from vpatch.wheel.zip import MAX16, MAX32, Archive
 from wheel_lab import make_wheel
 
 TEXT = b"some text that deflates well, some text that deflates well\n" * 20
@@ -578,8 +578,8 @@ def test_memory_stays_constant(tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from vpatch.wheeldir import read_archive
-from vpatch.wheelsplice import Kept, splice
+from vpatch.wheel.directory import read_archive
+from vpatch.wheel.splice import Kept, splice
 base = read_archive(Path(sys.argv[1]))
 splice(base, [Kept(m) for m in base.members], Path(sys.argv[2]), expected_sha256=None)
 print(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])

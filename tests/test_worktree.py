@@ -9,10 +9,10 @@ import pytest
 
 from series_lab import TAG, TRAILERS, Content, Lab, Step, numbered, plain_git
 from test_three_tools import BASE, STEPS, by_git_am
-from vpatch.apply import Applied, apply_series, unpatched
 from vpatch.errors import FindingError, HostError, UsageError
-from vpatch.series import Series
-from vpatch.worktree import Worktree, write_worktree
+from vpatch.patches.apply import Applied, apply_series, unpatched
+from vpatch.patches.series import Series
+from vpatch.patches.worktree import Worktree, write_worktree
 
 FORMAT = "--format=%an <%ae>%n%ad%n%B%n%T%n%cd"
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from vpatch.git import blob_id
-from vpatch.provenance import Origin, PatchRecord, SourceTrees
-from vpatch.wheeledits import FileEdit
+from vpatch.wheel.edits import FileEdit
+from vpatch.wheel.provenance import Origin, PatchRecord, SourceTrees
 
 TAG = "v9.9.9"
 TAGS = "cp38-abi3-manylinux_2_31_x86_64"

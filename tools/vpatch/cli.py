@@ -18,7 +18,7 @@ import click
 
 from vpatch.errors import HostError, UsageError, VpatchError
 from vpatch.files import cache_dir
-from vpatch.repo import find_repo
+from vpatch.patches.repo import find_repo
 
 EXIT_USAGE = 2
 EXIT_BUG = 70
@@ -27,10 +27,10 @@ EXIT_INTERRUPTED = 130
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from vpatch.index import Arch
-    from vpatch.mirror import ArchiveKind
     from vpatch.pipeline import Upstream
     from vpatch.report import Report
+    from vpatch.upstream.index import Arch
+    from vpatch.upstream.mirror import ArchiveKind
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from vpatch.apply import Applied, apply_series, unpatched
 from vpatch.errors import FindingError, HostError
-from vpatch.mirror import ArchiveKind, Mirror, Release
-from vpatch.pin import Pin
+from vpatch.patches.apply import Applied, apply_series, unpatched
+from vpatch.patches.pin import Pin
+from vpatch.patches.repo import pinned
+from vpatch.patches.series import Series
 from vpatch.progress import Progress
-from vpatch.repo import pinned
-from vpatch.series import Series
+from vpatch.upstream.mirror import ArchiveKind, Mirror, Release
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def fetch(tag: str, upstream: Upstream, pin: Pin | None) -> tuple[Mirror, Releas
     found = _already_there(mirror, tag, upstream, hashes)
     if found is not None:
         return mirror, found
-    from vpatch.index import Index  # noqa: PLC0415 - the network stack loads where it is used
+    from vpatch.upstream.index import Index  # noqa: PLC0415 - the network stack loads where it is used
 
     release = mirror.fetch(
         tag,

@@ -24,7 +24,6 @@ from packaging.version import Version
 
 from vpatch.errors import UsageError
 from vpatch.files import disk_errors, sha256_file
-from vpatch.index import Artifact, Index
 from vpatch.progress import Progress
 from vpatch.smoke.bundle_needs import Needs, find_needs
 from vpatch.smoke.bundle_pack import pack
@@ -33,9 +32,10 @@ from vpatch.smoke.bundle_pip import Wheel
 from vpatch.smoke.bundle_rules import SLIM, TORCH_FAMILY, library
 from vpatch.smoke.bundle_target import Target
 from vpatch.smoke.bundle_unpack import SCHEMA
-from vpatch.wheeldir import read_archive
-from vpatch.wheelmeta import Distribution, read_distribution
-from vpatch.wheelzip import bad_wheel
+from vpatch.upstream.index import Artifact, Index
+from vpatch.wheel.directory import read_archive
+from vpatch.wheel.meta import Distribution, read_distribution
+from vpatch.wheel.zip import bad_wheel
 
 # What is worth packing anew: other wheels travel as they are. What zip hardly makes smaller takes
 # xz longest, for a few per cent.

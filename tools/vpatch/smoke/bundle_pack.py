@@ -28,8 +28,8 @@ from vpatch.progress import Progress
 from vpatch.smoke.bundle_rules import slimmed
 from vpatch.smoke.bundle_target import Target
 from vpatch.smoke.bundle_unpack import place
-from vpatch.wheelmeta import UNHASHED, Distribution
-from vpatch.wheelzip import Member, bad_wheel
+from vpatch.wheel.meta import UNHASHED, Distribution
+from vpatch.wheel.zip import Member, bad_wheel
 
 # Half of xz's time goes into searching: a large dictionary pays more than a thorough search, as
 # device code repeats itself over a distance. Measured on vLLM's and torch's libraries.

@@ -17,7 +17,7 @@ from packaging.version import Version
 
 from vpatch.errors import HostError
 from vpatch.smoke.bundle_target import Target
-from vpatch.urls import last_part, redact
+from vpatch.upstream.urls import last_part, redact
 
 _TIMEOUT = 1800.0
 

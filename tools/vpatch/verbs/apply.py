@@ -7,11 +7,11 @@ from pathlib import Path
 from rich.console import RenderableType
 
 from vpatch import pipeline
-from vpatch.apply import Applied
-from vpatch.mirror import Mirror
+from vpatch.patches.apply import Applied
+from vpatch.patches.worktree import Worktree, write_worktree
 from vpatch.pipeline import Upstream
 from vpatch.report import Report, lines, plain, table
-from vpatch.worktree import Worktree, write_worktree
+from vpatch.upstream.mirror import Mirror
 
 
 def run(tag: str, repo: Path, upstream: Upstream, *, bare: bool, worktree: Path | None) -> Report:

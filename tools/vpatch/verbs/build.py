@@ -8,16 +8,16 @@ from pathlib import Path
 from rich.console import RenderableType
 
 from vpatch import __version__, pipeline
-from vpatch.container import write_containerfile
-from vpatch.index import Arch, Index
-from vpatch.mirror import Mirror
 from vpatch.pipeline import Prepared, Upstream
-from vpatch.provenance import ADDED, CHANGED, REMOVED, origin_of
 from vpatch.report import Report, lines, plain
-from vpatch.source_build import build_from_source
-from vpatch.wheel import BuiltWheel, build_wheel
-from vpatch.wheelbase import find_base
-from vpatch.wheeledits import edits_between
+from vpatch.upstream.index import Arch, Index
+from vpatch.upstream.mirror import Mirror
+from vpatch.wheel.base import find_base
+from vpatch.wheel.build import BuiltWheel, build_wheel
+from vpatch.wheel.container import write_containerfile
+from vpatch.wheel.edits import edits_between
+from vpatch.wheel.provenance import ADDED, CHANGED, REMOVED, origin_of
+from vpatch.wheel.source_build import build_from_source
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vpatch.apply import PatchConflictError
 from vpatch.errors import VpatchError
 from vpatch.findings import FindingsError
-from vpatch.place import Misfit
+from vpatch.patches.apply import PatchConflictError
+from vpatch.patches.place import Misfit
 
 
 def evidence(error: VpatchError) -> Mapping[str, Any]:

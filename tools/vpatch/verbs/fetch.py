@@ -8,12 +8,12 @@ from typing import Any
 
 from vpatch import pipeline
 from vpatch.errors import UsageError
-from vpatch.mirror import Release
-from vpatch.pin import PIN, Pin
+from vpatch.patches.pin import PIN, Pin
+from vpatch.patches.repo import find_repo, series_folder
 from vpatch.pipeline import Upstream
-from vpatch.repo import find_repo, series_folder
 from vpatch.report import Report, table
 from vpatch.tags import parse_tag
+from vpatch.upstream.mirror import Release
 
 
 def run(tags: Sequence[str], upstream: Upstream, repo: Path | None) -> Report:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rich.console import RenderableType
 
-from vpatch.inspect import Inspection, inspect_wheel
 from vpatch.report import Report, lines, plain, table
+from vpatch.wheel.inspect import Inspection, inspect_wheel
 
 
 def run(wheel: Path, base: Path | None) -> Report:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from vpatch.errors import UsageError
 from vpatch.findings import Finding
-from vpatch.pin import PIN, Pin
-from vpatch.repo import pin_findings, pinned_tags, series_folder
+from vpatch.patches.pin import PIN, Pin
+from vpatch.patches.repo import pin_findings, pinned_tags, series_folder
+from vpatch.patches.series import Series
+from vpatch.patches.series import lint as lint_series
 from vpatch.report import Report, lines, plain
-from vpatch.series import Series
-from vpatch.series import lint as lint_series
 from vpatch.tags import parse_tag
 
 

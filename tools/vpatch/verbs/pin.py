@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 from vpatch import pipeline
 from vpatch.errors import UsageError
 from vpatch.files import write_atomically
-from vpatch.mirror import Kind, Mirror, Release
-from vpatch.pin import PIN, Pin
-from vpatch.pinning import check_pin, make_pin
+from vpatch.patches.pin import PIN, Pin
+from vpatch.patches.pinning import check_pin, make_pin
+from vpatch.patches.repo import pinned_tags, series_folder
+from vpatch.patches.series import Series
 from vpatch.pipeline import Upstream
-from vpatch.repo import pinned_tags, series_folder
 from vpatch.report import Report, lines, plain
-from vpatch.series import Series
 from vpatch.tags import parse_tag, version_of
+from vpatch.upstream.mirror import Kind, Mirror, Release
 
 if TYPE_CHECKING:
-    from vpatch.index import Arch, Artifact
+    from vpatch.upstream.index import Arch, Artifact
 
 PROJECT = "vllm"
 ARCHES: tuple[Arch, ...] = ("x86_64", "aarch64")
@@ -97,7 +97,7 @@ def _series_folder(repo: Path, tag: str) -> Path:
 
 
 def _gather(tag: str, folder: Path, upstream: Upstream) -> _Evidence:
-    from vpatch.index import Index  # noqa: PLC0415 - the network stack loads where it is used
+    from vpatch.upstream.index import Index  # noqa: PLC0415 - the network stack loads where it is used
 
     index = Index.from_pip_config()
     before = Pin.read(folder / PIN) if (folder / PIN).is_file() else None

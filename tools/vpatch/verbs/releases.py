@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vpatch.mirror import Mirror
-from vpatch.repo import pinned_tags
+from vpatch.patches.repo import pinned_tags
 from vpatch.report import Report, table
+from vpatch.upstream.mirror import Mirror
 
 if TYPE_CHECKING:
-    from vpatch.index import Artifact
+    from vpatch.upstream.index import Artifact
 
 PROJECT = "vllm"
 
@@ -37,7 +37,7 @@ class Entry:
 
 def run(repo: Path, cache: Path) -> Report:
     """Asks the index; newest release first."""
-    from vpatch.index import Index  # noqa: PLC0415 - the network stack loads where it is used
+    from vpatch.upstream.index import Index  # noqa: PLC0415 - the network stack loads where it is used
 
     artifacts = [a for a in Index.from_pip_config().releases(PROJECT) if not a.yanked]
     entries = list(_entries(artifacts, set(pinned_tags(repo)), cache))

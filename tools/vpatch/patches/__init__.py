@@ -1,0 +1,1 @@
+"""Patches, series and pins, and applying them."""

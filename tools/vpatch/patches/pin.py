@@ -1,0 +1,261 @@
+"""A pin: what exactly a series is made for, down to the last hash.
+
+``patches/TAG/pin.toml`` is read strictly: an unknown key, a missing key, a wrong type or a value
+that cannot be one is a finding that names the key. It is written in one order, so that equal pins
+are equal bytes.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from vpatch.patches.diffpath import is_inside
+from vpatch.errors import HostError, UsageError
+from vpatch.findings import Finding, FindingsError
+from vpatch.tags import parse_tag
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PIN = "pin.toml"
+SCHEMA = 1
+KINDS = ("sdist", "wheel", "git")
+ARCHES = ("x86_64", "aarch64", "any")
+
+_HEADING = b"# Written by `vpatch pin`; checked by `vpatch pin --check`.\n"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_OBJECT_ID = re.compile(r"[0-9a-f]{40}")
+_COMMIT = re.compile(r"[0-9a-f]{7,40}")  # a release's own _version.py has a short one
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One kind of source of a release, and what the series makes of it.
+
+    Attributes:
+        file: The archive's name; empty for git.
+        sha256: The archive's hash; empty for git.
+        commit: The commit that stands for it in the mirror.
+        base_tree, patched_tree: Trees before and after the series.
+    """
+
+    file: str
+    sha256: str
+    commit: str
+    base_tree: str
+    patched_tree: str
+
+
+@dataclass(frozen=True)
+class PinnedWheel:
+    """Upstream's wheel for one architecture."""
+
+    file: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A release and the series for it.
+
+    Attributes:
+        revision: N of the wheels' local version ``kimi.N``.
+        series_sha256: ``Series.sha256`` of the series that this revision names.
+        commit: Upstream's commit, as far as the release says it.
+        sources: kind (``sdist``, ``wheel``, ``git``) -> Source.
+        blobs: path -> blob id at the base, for every existing file that the series touches.
+        wheels: architecture -> upstream's wheel.
+    """
+
+    schema: int
+    tag: str
+    revision: int
+    series_sha256: str
+    commit: str
+    sources: Mapping[str, Source]
+    blobs: Mapping[str, str]
+    wheels: Mapping[str, PinnedWheel]
+
+    @property
+    def local_version(self) -> str:
+        """What a patched wheel's version carries behind its ``+``."""
+        return f"kimi.{self.revision}"
+
+    @classmethod
+    def read(cls, path: Path) -> Pin:
+        """Reads ``pin.toml``.
+
+        Raises:
+            FindingsError: the file is not a pin; the finding names the key.
+            HostError: the file cannot be opened.
+        """
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise HostError(f"{path} cannot be read: {error.strerror}", code="pin") from error
+        return cls.parse(data, str(path))
+
+    @classmethod
+    def parse(cls, data: bytes, name: str) -> Pin:
+        """The pin in a file's bytes; ``name`` is the file's name for findings.
+
+        Raises:
+            FindingsError: they are not a pin; the finding names the key.
+        """
+        try:
+            table = tomllib.loads(data.decode("utf-8"))
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            message = f"the file is not TOML: {error}"
+            raise FindingsError([Finding(name, None, "bad-pin", message)]) from error
+        return _read_pin(_Table(table, name))
+
+    def to_toml(self) -> bytes:
+        """The file's bytes: one order, one spelling."""
+        table: dict[str, Any] = {
+            "schema": self.schema,
+            "tag": self.tag,
+            "revision": self.revision,
+            "series_sha256": self.series_sha256,
+            "commit": self.commit,
+            "sources": {
+                kind: _source_table(self.sources[kind]) for kind in KINDS if kind in self.sources
+            },
+            "wheels": {
+                arch: {"file": wheel.file, "sha256": wheel.sha256, "size": wheel.size}
+                for arch, wheel in sorted(self.wheels.items())
+            },
+            "blobs": dict(sorted(self.blobs.items())),
+        }
+        return _HEADING + tomli_w.dumps(table).encode("utf-8")
+
+
+def _source_table(source: Source) -> dict[str, str]:
+    archive = {"file": source.file, "sha256": source.sha256} if source.file else {}
+    trees = {"base_tree": source.base_tree, "patched_tree": source.patched_tree}
+    return {**archive, "commit": source.commit, **trees}
+
+
+class _Table:
+    """A TOML table that is taken apart key by key, until nothing is left."""
+
+    def __init__(self, table: dict[str, Any], file: str, name: str = "") -> None:
+        self.table = dict(table)
+        self.file = file
+        self.name = name
+
+    def text(self, key: str, valid: Callable[[str], object]) -> str:
+        value = self._take(key, str, "a string")
+        if not valid(value):
+            raise self.refused(key, f"cannot be {value!r}")
+        return str(value)
+
+    def number(self, key: str, least: int) -> int:
+        value = self._take(key, int, "a whole number")
+        if isinstance(value, bool) or value < least:
+            raise self.refused(key, f"is to be a whole number from {least} on, not {value!r}")
+        return int(value)
+
+    def inner(self, key: str) -> _Table:
+        return _Table(self._take(key, dict, "a table"), self.file, self._full(key))
+
+    def keys(self, valid: Callable[[str], object], what: str) -> list[str]:
+        for key in self.table:
+            if not valid(key):
+                raise self.refused(key, f"is not {what}")
+        return list(self.table)
+
+    def end(self) -> None:
+        for key in self.table:
+            raise self.refused(key, "is a key that a pin does not have")
+
+    def refused(self, key: str, message: str) -> FindingsError:
+        finding = Finding(self.file, None, "bad-pin", f"`{self._full(key)}` {message}")
+        return FindingsError([finding])
+
+    def _take(self, key: str, kind: type, what: str) -> Any:
+        if key not in self.table:
+            raise self.refused(key, "is missing")
+        value = self.table.pop(key)
+        if not isinstance(value, kind):
+            raise self.refused(key, f"is to be {what}, not {value!r}")
+        return value
+
+    def _full(self, key: str) -> str:
+        return f"{self.name}.{key}" if self.name else key
+
+
+def _read_pin(table: _Table) -> Pin:
+    schema = table.number("schema", 1)
+    if schema != SCHEMA:
+        raise table.refused("schema", f"is {schema}; this vpatch knows {SCHEMA}")
+    pin = Pin(
+        schema=schema,
+        tag=table.text("tag", is_tag),
+        revision=table.number("revision", 1),
+        series_sha256=table.text("series_sha256", _SHA256.fullmatch),
+        commit=table.text("commit", _COMMIT.fullmatch),
+        sources=_read_sources(table.inner("sources")),
+        wheels=_read_wheels(table.inner("wheels")),
+        blobs=_read_blobs(table.inner("blobs")),
+    )
+    table.end()
+    return pin
+
+
+def _read_sources(table: _Table) -> dict[str, Source]:
+    kinds = table.keys(KINDS.__contains__, f"a kind of source: {', '.join(KINDS)}")
+    if not kinds:
+        raise table.refused(KINDS[0], "is missing, and so is every other kind of source")
+    return {kind: _read_source(table.inner(kind), kind) for kind in kinds}
+
+
+def _read_source(table: _Table, kind: str) -> Source:
+    archive = kind != "git"
+    source = Source(
+        file=table.text("file", _FILE_NAME.fullmatch) if archive else "",
+        sha256=table.text("sha256", _SHA256.fullmatch) if archive else "",
+        commit=table.text("commit", _OBJECT_ID.fullmatch),
+        base_tree=table.text("base_tree", _OBJECT_ID.fullmatch),
+        patched_tree=table.text("patched_tree", _OBJECT_ID.fullmatch),
+    )
+    table.end()
+    return source
+
+
+def _read_wheels(table: _Table) -> dict[str, PinnedWheel]:
+    arches = table.keys(ARCHES.__contains__, f"an architecture: {', '.join(ARCHES)}")
+    return {arch: _read_wheel(table.inner(arch)) for arch in arches}
+
+
+def _read_wheel(table: _Table) -> PinnedWheel:
+    wheel = PinnedWheel(
+        file=table.text("file", lambda name: _FILE_NAME.fullmatch(name) and name.endswith(".whl")),
+        sha256=table.text("sha256", _SHA256.fullmatch),
+        size=table.number("size", 1),
+    )
+    table.end()
+    return wheel
+
+
+def _read_blobs(table: _Table) -> dict[str, str]:
+    paths = table.keys(is_inside, "a path inside the tree")
+    return {path: table.text(path, _OBJECT_ID.fullmatch) for path in paths}
+
+
+def is_tag(text: str) -> bool:
+    """Whether a text is a release tag, spelled as upstream spells it."""
+    try:
+        return parse_tag(text) == text
+    except UsageError:
+        return False

@@ -1,0 +1,145 @@
+"""A fresh repository in which a release and its series are commits, for people to work in.
+
+The commits are git's own: `git am` makes them, on a branch ``vpatch/TAG``. The folder has every
+object that it needs, so it outlives the cache that it came from.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from vpatch.patches.apply import SET_ASIDE, Applied
+from vpatch.errors import FindingError, UsageError
+from vpatch.files import disk_errors
+from vpatch.git import Git
+from vpatch.patches.series import Series
+
+
+@dataclass(frozen=True)
+class Worktree:
+    """What was written.
+
+    Attributes:
+        branch: The checked-out branch: the base, then one commit per patch.
+        base_ref: The ref that keeps the base, short enough to type: ``git log vpatch/base/TAG..``.
+        head: The branch's commit.
+    """
+
+    folder: Path
+    branch: str
+    base_ref: str
+    head: str
+    tree: str
+
+
+def write_worktree(
+    git: Git, commit: str, applied: Applied, series: Series, folder: Path
+) -> Worktree:
+    """Writes a release with its series applied as a repository of its own.
+
+    Args:
+        git: The mirror.
+        commit: The release's commit there.
+        applied: What ``apply_series`` (or ``unpatched``) made of it.
+        series: The patches; those that were set aside make no commit.
+        folder: Where to; it must not exist, or be empty.
+
+    Raises:
+        UsageError: the folder holds something.
+        FindingError: `git am` makes another tree than ``apply_series``.
+        HostError: git failed, or the disk refused.
+    """
+    folder = folder.absolute()
+    _check_vacant(folder)
+    with disk_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
+            place = Path(scratch) / "tree"
+            place.mkdir()
+            head = _fill(git, commit, applied, series, place)
+            place.rename(folder)
+    return Worktree(
+        folder=folder,
+        branch=_branch(applied.tag),
+        base_ref=_base_ref(applied.tag),
+        head=head,
+        tree=applied.tree,
+    )
+
+
+def _check_vacant(folder: Path) -> None:
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise UsageError(
+            f"{folder} is not a folder",
+            hint="Name a folder that does not exist.",
+            code="not-vacant",
+        )
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(
+            f"{folder} is not empty, and nothing in it is going to be overwritten",
+            hint="Name a folder that does not exist, or remove it.",
+            code="not-vacant",
+        )
+
+
+def _fill(mirror: Git, commit: str, applied: Applied, series: Series, place: Path) -> str:
+    git = Git(place / ".git", work_tree=place)
+    git.run("init", "--quiet", "--template=", f"--initial-branch={_branch(applied.tag)}")
+    borrowed = _borrow(git, mirror)
+    git.run("update-ref", f"refs/{_base_ref(applied.tag)}", commit)
+    git.run("update-ref", "HEAD", commit)
+    git.run("reset", "--quiet", "--hard")
+    _commit_patches(git, applied, series)
+    head, tree = git.output("rev-parse", "HEAD", "HEAD^{tree}").decode().split()
+    if tree != applied.tree:
+        raise FindingError(
+            f"git am makes {tree[:12]} of {applied.tag} where vpatch apply makes "
+            f"{applied.tree[:12]}",
+            hint="vpatch lint says which patch the tools read differently.",
+            code="trees-differ",
+        )
+    _own(git, borrowed)
+    return head
+
+
+def _borrow(git: Git, mirror: Git) -> Path:
+    """Lets the new repository read the mirror's objects for now."""
+    alternates = git.git_dir / "objects" / "info" / "alternates"
+    alternates.parent.mkdir(parents=True, exist_ok=True)
+    alternates.write_bytes(os.fsencode(mirror.git_dir.resolve() / "objects") + b"\n")
+    shallow = mirror.git_dir / "shallow"
+    if shallow.is_file():
+        shutil.copyfile(shallow, git.git_dir / "shallow")
+    return alternates
+
+
+def _own(git: Git, alternates: Path) -> None:
+    """Copies everything that is reachable into the new repository, and lets go of the mirror."""
+    # One snapshot has little to gain from new deltas; those that the mirror has are kept.
+    git.run("repack", "-a", "-d", "-q", "--window=0")
+    alternates.unlink()
+    git.run("rev-list", "--objects", "--all", "--quiet")
+
+
+def _commit_patches(git: Git, applied: Applied, series: Series) -> None:
+    skipped = {patch.file for patch in applied.patches if patch.verdict == SET_ASIDE}
+    chosen = [patch for patch in series.patches if patch.file not in skipped]
+    if not (applied.patches and chosen):
+        return
+    with tempfile.TemporaryDirectory(prefix="vpatch-am-") as folder:
+        mails = [Path(folder) / patch.file for patch in chosen]
+        for mail, patch in zip(mails, chosen, strict=True):
+            mail.write_bytes(patch.raw)
+        git.run("am", "--quiet", "--committer-date-is-author-date", *map(str, mails))
+
+
+def _branch(tag: str) -> str:
+    return f"vpatch/{tag}"
+
+
+def _base_ref(tag: str) -> str:
+    return f"vpatch/base/{tag}"

@@ -1,0 +1,1 @@
+"""Upstream's wheel and a patched tree to a patched wheel."""
