@@ -1,0 +1,1 @@
+"""vLLM's own engine on a CPU, in child processes."""

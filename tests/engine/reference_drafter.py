@@ -1,0 +1,95 @@
+"""An EAGLE-3 drafter with MLA by its definition, in plain float32 PyTorch, like reference.py.
+
+EAGLE-3 (arXiv 2503.01840): a row of the drafter stands at a position of the target and holds that
+position's hidden states and the embedding of the token after it. The rows of all positions so far
+give a guess of the next token; each further guess adds a row that holds the last guess, and the
+drafter's own hidden state in place of the target's.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from engine.reference import Config, Reference, Weights
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """Guessed tokens, and how far each one's logit is from the second best."""
+
+    tokens: list[int]
+    margins: list[float]
+
+
+class ReferenceDrafter(Reference):
+    """One layer of the options that the config names."""
+
+    def __init__(self, config: Config, weights: Weights, target: Reference) -> None:
+        inner = {name.replace("midlayer.", "layer."): weight for name, weight in weights.items()}
+        super().__init__(config, inner)
+        for name, model_name in (("embed_tokens", "model.embed_tokens"), ("lm_head", "lm_head")):
+            self._weights.setdefault(f"{name}.weight", target.weight(f"{model_name}.weight"))
+        self._to_target = weights.get("d2t")
+
+    @classmethod
+    def beside(cls, target: Reference, checkpoint: Path) -> ReferenceDrafter:
+        """Reads a drafter's checkpoint; tables that it lacks are the target's."""
+        config: Config = json.loads((checkpoint / "config.json").read_text())
+        return cls(config, load_file(checkpoint / "model.safetensors"), target)
+
+    def guess(self, states: torch.Tensor, next_tokens: list[int], count: int) -> Guesses:
+        """Guesses after the last row.
+
+        Args:
+            states: [rows, aux states x hidden], from position 0 on.
+            next_tokens: For each row the token after its position.
+            count: How many guesses.
+        """
+        with torch.no_grad():
+            return self._guess(self._combine(states), list(next_tokens), count)
+
+    def _guess(self, hidden: torch.Tensor, tokens: list[int], count: int) -> Guesses:
+        guesses: list[int] = []
+        margins: list[float] = []
+        for _ in range(count):
+            output, carried = self._layer(hidden, tokens)
+            best = self._linear(output[-1], "lm_head").topk(2)
+            margins.append((best.values[0] - best.values[1]).item())
+            guess = int(best.indices[0])
+            if self._to_target is not None:
+                guess += int(self._to_target[guess])
+            guesses.append(guess)
+            tokens = [*tokens, guess]
+            hidden = torch.cat([hidden, carried[-1:]])
+        return Guesses(guesses, margins)
+
+    def _combine(self, states: torch.Tensor) -> torch.Tensor:
+        if self._option("norm_before_fc"):
+            states = self._norm(states, "input_norm")
+        if self._option("fc_norm"):
+            parts = states.split(self._config["hidden_size"], dim=-1)
+            normed = [self._norm(part, f"fc_norm.{number}") for number, part in enumerate(parts)]
+            states = torch.cat(normed, dim=-1)
+        return self._linear(states, "fc")
+
+    def _layer(self, hidden: torch.Tensor, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the head takes, and what the next row holds."""
+        embeds = self._weights["embed_tokens.weight"][torch.tensor(tokens)]
+        normed = self._norm(hidden, "layer.hidden_norm")
+        wide = torch.cat([self._norm(embeds, "layer.input_layernorm"), normed], dim=-1)
+        residual = normed if self._option("norm_before_residual") else hidden
+        stream = residual + self._attention(wide, "layer.self_attn.")
+        stream = stream + self._mlp(
+            self._norm(stream, "layer.post_attention_layernorm"), "layer.mlp."
+        )
+        output = self._norm(stream, "norm")
+        return output, output if self._option("norm_output") else stream
+
+    def _option(self, name: str) -> Any:
+        return self._config.get(name, False)

@@ -1,0 +1,33 @@
+"""The reference that everything here is held against is itself held against transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.starts import plain
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
+
+
+CHANGES: dict[str, dict[str, object]] = {
+    "as-kimi": {},
+    "as-little-as-possible-as-kimi": {
+        "rope_scaling": None,
+        "n_group": 4,
+        "topk_group": 2,
+        "norm_topk_prob": False,
+    },
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_reference_equals_transformers(engine_python: Path, name: str) -> None:
+    change = json.dumps(CHANGES[name])
+    found = json.loads(plain(engine_python, "against_transformers", change))
+    assert found["states"] == 9  # the input of each of the 8 layers, the output of the last
+    assert found["logits"] < 1e-4
+    assert found["worst"] < 1e-4
+    assert found["smallest_step"] > 0.2  # neighbouring states are not mistaken for each other
