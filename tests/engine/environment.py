@@ -119,7 +119,12 @@ def make_environment(cache: Path, say: Say) -> Path:
     """
     if not (3, 10) <= sys.version_info[:2] <= (3, 13):
         raise AssertionError("vLLM runs on Python 3.10 to 3.13: run the engine tests under one.")
-    wanted = [TORCH, "triton", *requirements([base_wheel(tag, cache) for tag in RELEASES])]
+    wanted = [
+        TORCH,
+        "triton",
+        "pytest",
+        *requirements([base_wheel(tag, cache) for tag in RELEASES]),
+    ]
     key = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()[:16]
     folder = cache / "engine" / f"python-{key}"
     python, stamp = folder / "bin" / "python", folder / "complete"

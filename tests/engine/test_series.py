@@ -1,0 +1,58 @@
+"""Every test patch of a series passes with the fix before it and fails without (ci/prove_series.py).
+
+A proof takes minutes and depends on nothing but the bytes below: it is kept in the test cache under
+their hash, so an unchanged series is not proven twice. VPATCH_PROVE_AGAIN=1 proves it all the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine import environment
+from engine.environment import REPO, Say
+from vpatch.files import sha256_file, write_atomically
+from vpatch.patches.series import Series
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
+
+PROVER = ("ci/prove_series.py", "ci/overlay.py")
+
+
+def test_every_test_patch_fails_without_its_fix(
+    tag: str, engine_python: Path, release_cache: Path, say: Say
+) -> None:
+    wheel = environment.base_wheel(tag, release_cache)
+    kept = release_cache / "engine" / "proofs" / f"{tag}-{proof_key(tag, wheel, engine_python)}"
+    if kept.is_file() and not os.environ.get("VPATCH_PROVE_AGAIN"):
+        say(
+            f"{tag}: proven before, with the same series, wheel and environment:\n{kept.read_text()}"
+        )
+        return
+    command = [sys.executable, "ci/prove_series.py", tag]
+    ran = subprocess.run(
+        [*command, "--python", engine_python, "--wheel", wheel],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, f"exit {ran.returncode}\n{ran.stdout}\n{ran.stderr[-6000:]}"
+    say(f"{tag}:\n{ran.stdout}")
+    write_atomically(kept, ran.stdout.encode())
+
+
+def proof_key(tag: str, wheel: Path, python: Path) -> str:
+    """A hash over everything that a proof depends on."""
+    parts = [
+        Series.read(REPO / "patches" / tag).sha256,
+        sha256_file(wheel),
+        python.parent.parent.name,  # named by what is installed in it
+        *(sha256_file(REPO / name) for name in PROVER),
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
