@@ -1,4 +1,4 @@
-"""Every test patch of a series passes with the fix before it and fails without (ci/prove_series.py).
+"""Every test patch passes with the fix before it and fails without it (ci/prove_series.py).
 
 A proof takes minutes and depends on nothing but the bytes below: it is kept in the test cache under
 their hash, so an unchanged series is not proven twice. VPATCH_PROVE_AGAIN=1 proves it all the same.
@@ -30,9 +30,7 @@ def test_every_test_patch_fails_without_its_fix(
     wheel = environment.base_wheel(tag, release_cache)
     kept = release_cache / "engine" / "proofs" / f"{tag}-{proof_key(tag, wheel, engine_python)}"
     if kept.is_file() and not os.environ.get("VPATCH_PROVE_AGAIN"):
-        say(
-            f"{tag}: proven before, with the same series, wheel and environment:\n{kept.read_text()}"
-        )
+        say(f"{tag}: proven before, with the same bytes:\n{kept.read_text()}")
         return
     command = [sys.executable, "ci/prove_series.py", tag]
     ran = subprocess.run(
