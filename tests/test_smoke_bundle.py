@@ -174,6 +174,8 @@ def test_a_wheel_without_requirements_needs_nothing() -> None:
         ("vllm", "vllm/third_party/deep_gemm/_C_extension.abi3.so", False),
         ("vllm", "vllm/includes.py", False),
         ("torch", "torch/include/ATen/ATen.h", False),
+        ("xgrammar", "xgrammar/lib/libxgrammar.a", True),
+        ("xgrammar", "xgrammar/lib/libxgrammar.so", False),
         ("other", "vllm/vllm-rs", False),
     ],
 )

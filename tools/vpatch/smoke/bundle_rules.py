@@ -77,6 +77,9 @@ SLIM: Mapping[str, Mapping[str, str]] = {
         r"triton/backends/nvidia/bin/ptxas-blackwell": "for Blackwell",
         r"triton/backends/nvidia/lib/cupti.*": "a profiler",
     },
+    "xgrammar": {
+        r"xgrammar/.*\.a": "a static library, for who links against it",
+    },
     "nvidia-cuda-nvrtc-cu12": {
         r"nvidia/cuda_nvrtc/lib/.*\.alt\..*": "a second build of the same",
     },
