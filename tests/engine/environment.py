@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,7 +80,7 @@ def unpack(tag: str, wheel: Path, python: Path, cache: Path, say: Say) -> Site:
     folder = sites / f"{tag}-{sha256[:16]}"
     with locked(sites / "lock", on_wait=say):
         if not folder.exists():
-            _forget_old(sites)
+            _forget_old(sites.glob("v*"))
             with tempfile.TemporaryDirectory(dir=sites) as scratch:
                 made = Path(scratch) / "site"
                 pip(python, "install", "--no-deps", "--no-compile", "--target", made, wheel)
@@ -130,8 +130,10 @@ def make_environment(cache: Path, say: Say) -> Path:
     python, stamp = folder / "bin" / "python", folder / "complete"
     with locked(cache / "engine" / "lock", on_wait=say):
         if not stamp.exists():
+            _forget_old((cache / "engine").glob("python-*"))
             _install(folder, python, wanted, say)
             stamp.touch()
+        os.utime(folder)
     return python
 
 
@@ -156,10 +158,10 @@ def pip(python: Path, *arguments: str | Path) -> None:
         raise AssertionError(f"pip {arguments[0]}: exit {done.returncode}\n{done.stdout[-4000:]}")
 
 
-def _forget_old(sites: Path) -> None:
-    # Each change of a series makes a new folder.
-    for folder in sites.iterdir():
-        if folder.is_dir() and time.time() - folder.stat().st_mtime > _OLD_AFTER_S:
+def _forget_old(folders: Iterable[Path]) -> None:
+    # A changed series or requirement makes a new folder; an environment takes 8 GB.
+    for folder in folders:
+        if time.time() - folder.stat().st_mtime > _OLD_AFTER_S:
             shutil.rmtree(folder)
 
 

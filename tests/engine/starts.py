@@ -21,6 +21,7 @@ SETTINGS = {
     "CUDA_VISIBLE_DEVICES": "",
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",  # two engines run at once
+    "TORCHINDUCTOR_VEC_ISA_OK": "0",  # finding out what the CPU has takes longer than it saves
     "TRITON_INTERPRET": "1",  # the kernels that verify drafts are Triton's
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # or both would sit on the same core
