@@ -5,23 +5,37 @@
 # package index that pip is configured for, applies the series, and splices the patched files into
 # upstream's wheel. Can be interrupted and run again: what is complete is kept.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
-. ci/venv.sh
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=ci/venv.sh
+. "$here/ci/venv.sh"
 
-if [ $# -eq 0 ] || [ "${1#-}" != "$1" ]; then
-    say "Usage: ./build.sh TAG [options of 'vpatch build'], for example: ./build.sh v0.17.1"
-    say "Tags with a series: $(cd patches && echo v*/ | tr -d /)"
+usage() {
+    say "Usage: ./build.sh TAG [options of 'vpatch build']   (all of them: docs/cli.md)"
+    say "Tags with a series: $(cd "$here/patches" && echo v*/ | tr -d /)"
+    say "PYTHON names the Python to use, VPATCH_CACHE the folder for downloads."
+}
+
+case ${1-} in
+-h | --help)
+    usage
+    exit 0
+    ;;
+"" | -*)
+    usage
     exit 2
-fi
+    ;;
+esac
 tag=$1
 shift
+trap 'say "interrupted; run it again, what is complete is kept"; exit 130' INT
 
-make_venv .venv
-vpatch=.venv/bin/vpatch
+# Everything else happens in the caller's folder, so that relative paths are the caller's.
+(cd "$here" && make_venv .venv)
+vpatch=$here/.venv/bin/vpatch
+out=$here/dist
+if [ "$PWD" = "$here" ]; then out=dist; fi
 
-say "== Fetch $tag"
-"$vpatch" fetch "$tag"
-say "== Apply the series"
-"$vpatch" apply "$tag"
+say "== Apply the series of $tag"
+"$vpatch" apply "$tag" --repo "$here" >&2
 say "== Build the wheel"
-"$vpatch" build "$tag" --out dist "$@"
+"$vpatch" build "$tag" --repo "$here" --out "$out" "$@"

@@ -87,6 +87,8 @@ def main() -> None:
         for page in pages:
             sys.stderr.write(f"{page.relative_to(ROOT)} is stale: run python ci/docs.py\n")
         sys.exit(1 if pages else 0)
+    if sys.argv[1:]:
+        raise SystemExit(__doc__)
     REFERENCE.parent.mkdir(exist_ok=True)
     REFERENCE.write_text(reference())
     for page in SAMPLED:

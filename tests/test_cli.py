@@ -249,3 +249,44 @@ def test_docs_are_what_the_commands_print(release_cache: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
+
+
+def test_a_closed_or_full_stdout_is_no_bug(tmp_path: Path) -> None:
+    for shell in ("{} lint --json >&-", "{} lint >&-", "{} lint --json >/dev/full"):
+        command = shell.format(f"{sys.executable} -m vpatch")
+        ran = subprocess.run(
+            ["/bin/sh", "-c", command], cwd=REPO, capture_output=True, text=True, check=False
+        )
+        assert ran.returncode in {0, 4}, ran
+        assert "Traceback" not in ran.stderr
+
+
+def test_an_unprintable_name_does_not_end_a_run() -> None:
+    ran = run("apply", "v0.17.1-\u00fc", "--json", env={"PYTHONIOENCODING": "ascii"})
+    assert ran.returncode == 2
+    assert one_object(ran)["error"]["code"] == "bad-tag"
+
+
+def test_sigterm_is_an_interrupt_with_an_object() -> None:
+    server = subprocess.Popen(
+        [sys.executable, "-c", _WAITING_SERVER], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert server.stdout is not None
+        index = f"http://127.0.0.1:{server.stdout.readline().strip()}/simple"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "vpatch", "fetch", "v0.17.1", "--json"],
+            cwd=REPO,
+            env={**os.environ, "PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": index},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert server.stdout.readline() == "asked\n"
+        process.terminate()
+        stdout, stderr = process.communicate(timeout=30)
+    finally:
+        server.kill()
+        server.communicate()
+    assert process.returncode == 130, stderr
+    assert json.loads(stdout)["error"]["code"] == "interrupted"

@@ -50,7 +50,7 @@ def test_it_lays_the_wheel_over_upstreams_image(built: BuiltWheel) -> None:
     assert {f"#   docker {build}", f"#   podman {build}"} <= set(comments)
     rollback = "# Roll back: run vllm/vllm-openai:v9.9.9 again"
     assert any(line.startswith(rollback) for line in comments)
-    assert "#   python3 -m pip install --no-deps --force-reinstall vllm==9.9.9" in comments
+    assert any(line.endswith("--force-reinstall vllm==9.9.9") for line in comments)
 
 
 def test_the_run_lines_work(built: BuiltWheel, tmp_path: Path) -> None:

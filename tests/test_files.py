@@ -43,9 +43,18 @@ def test_a_failed_write_leaves_the_old_file_and_no_rest(
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(HostError, match="No space left") as caught:
         write_atomically(path, b"new")
-    assert "VPATCH_CACHE" in caught.value.hint
+    assert "name another place" in caught.value.hint
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
+
+
+def test_a_full_cache_is_told_from_a_full_folder_of_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VPATCH_CACHE", str(tmp_path))
+    with pytest.raises(HostError) as caught, disk_errors(tmp_path / "artifacts" / "x"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert "point VPATCH_CACHE at another place" in caught.value.hint
 
 
 def test_other_errors_are_not_renamed() -> None:

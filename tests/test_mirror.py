@@ -453,7 +453,8 @@ def test_a_git_remote_gives_the_same_blobs(
 
 def test_a_git_release_that_is_there_needs_no_remote(mirror: Mirror, remote: Path) -> None:
     first = mirror.fetch("v0.17.1", upstream_git=str(remote))
-    assert mirror.fetch("v0.17.1", upstream_git="https://gone.invalid/x") == first
+    remote.rename(remote.with_name("gone"))
+    assert mirror.fetch("v0.17.1", upstream_git=str(remote)) == first
 
 
 def test_hostile_settings_do_not_change_a_fetch(
@@ -532,3 +533,24 @@ def test_a_password_in_a_remotes_url_is_not_repeated(server: IndexServer, mirror
 )
 def test_the_version_file_is_read_not_run(source: bytes, commit: str | None) -> None:
     assert commit_in_version_file(source) == commit
+
+
+def test_another_remote_is_another_release(tmp_path: Path) -> None:
+    for name, text in (("one", b"a = 1\n"), ("two", b"a = 2\n")):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "a.py").write_bytes(text)
+        for command in (
+            ["init", "--quiet"],
+            ["add", "a.py"],
+            ["commit", "--quiet", "-m", "a"],
+            ["tag", "v9.9.9"],
+        ):
+            subprocess.run(["git", *command], cwd=folder, check=True)  # noqa: S607
+    mirror = Mirror.open(tmp_path / "cache")
+    one = mirror.fetch("v9.9.9", upstream_git=str(tmp_path / "one"))
+    two = mirror.fetch("v9.9.9", upstream_git=str(tmp_path / "two"))
+    assert one.tree != two.tree
+    assert mirror.fetch("v9.9.9", upstream_git=str(tmp_path / "one")).tree == one.tree
+    with pytest.raises((HostError, UsageError)):
+        mirror.fetch("v9.9.9", upstream_git=str(tmp_path / "three"))

@@ -342,6 +342,46 @@ def test_a_signature_and_a_diffstat_are_no_part_of_the_diff() -> None:
 
 def test_importing_patches_stays_light() -> None:
     heavy = "{'requests', 'rich', 'pypi_simple', 'urllib3', 'git'} & set(sys.modules)"
-    code = f"import sys, vpatch.patches.apply, vpatch.patches.repo, vpatch.patches.worktree; print({heavy})"
+    modules = "vpatch.patches.apply, vpatch.patches.repo, vpatch.patches.worktree"
+    code = f"import sys, {modules}; print({heavy})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout == b"set()\n"
+
+
+@pytest.mark.parametrize(
+    ("lead", "code"),
+    [
+        (
+            b"---\nFrom 1111111111111111111111111111111111111111 Mon Sep 17 00:00:00 2001\n",
+            "second-mail",
+        ),
+        (b"---\nsome\0thing\n", "nul"),
+    ],
+)
+def test_what_stands_between_message_and_diff_is_read_as_git_am_reads_it(
+    lead: bytes, code: str
+) -> None:
+    raw = PLAIN_MAIL.replace(b"---\n", lead, 1)
+    assert raw != PLAIN_MAIL
+    with pytest.raises(FindingsError) as caught:
+        Patch.parse("0001-a.patch", raw)
+    assert code in caught.value.findings[0].code
+
+
+PLAIN_MAIL = b"""\
+From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001
+From: A Tester <tester@example.com>
+Date: Fri, 2 Jan 2026 03:04:05 +0000
+Subject: [PATCH] change a
+
+Topic: eagle3-interface
+---
+
+diff --git a/a b/a
+index 257cc5642cb1a054f08cc83f2d943e56fd3ebe99..5716ca5987cbf97d6bb54920bea6adde242d87e6 100644
+--- a/a
++++ b/a
+@@ -1 +1 @@
+-foo
++bar
+"""

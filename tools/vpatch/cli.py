@@ -5,24 +5,27 @@ A verb is imported when it is called: `vpatch apply` should not wait for what `b
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 import click
 
-from vpatch.errors import HostError, UsageError, VpatchError
+from vpatch.errors import HostError, InterruptedRunError, UsageError, VpatchError
 from vpatch.files import cache_dir
 from vpatch.patches.repo import find_repo
 
 EXIT_USAGE = 2
 EXIT_BUG = 70
-EXIT_INTERRUPTED = 130
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -128,6 +131,9 @@ def cli() -> None:
 
     Exit codes: 0 ok, 1 a check found something, 2 usage, 3 a patch conflicts, 4 environment
     (network, hash, disk), 70 a bug, 130 interrupted.
+
+    Downloads and the mirror of releases are kept in the user's cache; VPATCH_CACHE names another
+    folder for it.
     """
 
 
@@ -155,14 +161,15 @@ def fetch(
 
 
 @cli.command()
+@click.option("--all", "everything", is_flag=True, help="Also releases older than Kimi-K2.5.")
 @repo_option
 @json_option
 @click.pass_obj
-def releases(run: Run, repo: Path | None) -> None:
-    """List the releases of vLLM: which exist, which are pinned, which are in the mirror."""
+def releases(run: Run, everything: bool, repo: Path | None) -> None:
+    """List releases of vLLM that have Kimi-K2.5: which exist, are pinned, are in the mirror."""
     from vpatch.verbs import releases as verb
 
-    run.finish(verb.run(_repo(repo), cache_dir()))
+    run.finish(verb.run(_repo(repo), cache_dir(), everything=everything))
 
 
 @cli.command()
@@ -321,6 +328,7 @@ def inspect(run: Run, wheel: Path, base: Path | None) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point: runs the command and ends the process with the documented exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
+    _prepare_process()
     run = Run(
         verb=next((arg for arg in args if not arg.startswith("-")), ""),
         as_json="--json" in args,
@@ -330,9 +338,35 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader went away (`| head`): nothing left to say, and nobody to say it to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence(sys.stdout)
         run.exit_code = 1
+    except OSError as error:
+        _silence(sys.stdout)
+        run.exit_code = HostError.exit_code
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"vpatch {run.verb}: the output cannot be written: {error.strerror}\n")
     sys.exit(run.exit_code)
+
+
+def _silence(stream: TextIO) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _prepare_process() -> None:
+    """Closed or narrow streams and polite kills are no bugs of ours."""
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - as long as the process
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+    # As Ctrl-C: what is half-written is taken away again.
+    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 def _run(args: Sequence[str], run: Run) -> int:
@@ -349,8 +383,7 @@ def _run(args: Sequence[str], run: Run) -> int:
             UsageError(error.format_message(), hint=f"vpatch {run.verb} --help".replace("  ", " "))
         )
     except (KeyboardInterrupt, click.Abort):
-        run.talk.print("interrupted; run it again, what is complete is kept")
-        return EXIT_INTERRUPTED
+        run.fail(InterruptedRunError("interrupted", hint="Run it again: what is complete is kept."))
     except BrokenPipeError:
         raise
     except OSError as error:

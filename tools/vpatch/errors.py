@@ -55,3 +55,10 @@ class HostError(VpatchError):
 
     exit_code = 4
     default_code = "environment"
+
+
+class InterruptedRunError(VpatchError):
+    """The user ended the run (exit 130)."""
+
+    exit_code = 130
+    default_code = "interrupted"

@@ -16,15 +16,18 @@ from platformdirs import user_cache_path
 from vpatch.errors import HostError
 
 _CHUNK = 1 << 20
+_SPACE = "Free disk space, or {elsewhere} with more of it, and run it again."
+_WRITABLE = "Make the folder writable, or {elsewhere} that is."
+_NO_FOLDER = "A file stands where a folder has to be: move it, or {elsewhere}."
 _NEXT_STEP = {
-    errno.ENOSPC: "Free disk space, or point VPATCH_CACHE at a larger disk, and run it again.",
-    errno.EDQUOT: "Free disk space, or point VPATCH_CACHE at a larger disk, and run it again.",
-    errno.EROFS: "Make the folder writable, or point VPATCH_CACHE at one that is.",
-    errno.EACCES: "Make the folder writable, or point VPATCH_CACHE at one that is.",
-    errno.EPERM: "Make the folder writable, or point VPATCH_CACHE at one that is.",
-    errno.ENOTDIR: "A file stands where a folder has to be: move it, or name another folder.",
-    errno.EEXIST: "A file stands where a folder has to be: move it, or name another folder.",
-    errno.EISDIR: "A folder stands where a file has to be: move it, or name another place.",
+    errno.ENOSPC: _SPACE,
+    errno.EDQUOT: _SPACE,
+    errno.EROFS: _WRITABLE,
+    errno.EACCES: _WRITABLE,
+    errno.EPERM: _WRITABLE,
+    errno.ENOTDIR: _NO_FOLDER,
+    errno.EEXIST: _NO_FOLDER,
+    errno.EISDIR: "A folder stands where a file has to be: move it, or {elsewhere}.",
 }
 
 
@@ -32,7 +35,14 @@ def cache_dir() -> Path:
     """The user's cache: ``VPATCH_CACHE``, else the platform's place. Not created here."""
     chosen = os.environ.get("VPATCH_CACHE")
     if chosen:
-        return Path(chosen).expanduser().absolute()
+        try:
+            return Path(chosen).expanduser().absolute()
+        except RuntimeError as error:
+            raise HostError(
+                f"VPATCH_CACHE names {chosen!r}, whose home folder nobody knows: {error}",
+                hint="Name the folder with its full path.",
+                code="disk",
+            ) from error
     return user_cache_path("vpatch", appauthor=False)
 
 
@@ -51,8 +61,12 @@ def disk_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _NEXT_STEP:
             raise
+        in_cache = path.absolute().is_relative_to(cache_dir())
+        elsewhere = "point VPATCH_CACHE at another place" if in_cache else "name another place"
         raise HostError(
-            f"cannot write {path}: {error.strerror}", hint=_NEXT_STEP[error.errno], code="disk"
+            f"cannot write {path}: {error.strerror}",
+            hint=_NEXT_STEP[error.errno].format(elsewhere=elsewhere),
+            code="disk",
         ) from error
 
 

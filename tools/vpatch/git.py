@@ -275,7 +275,7 @@ def _parse_batch(names: list[str], answer: bytes) -> Iterator[tuple[str, bytes]]
 
 
 def _hint_for(stderr: bytes) -> str:
-    if b"No space left on device" in stderr:
+    if b"No space left on device" in stderr or b"Out of diskspace" in stderr:
         return "Free disk space, or point VPATCH_CACHE at a larger disk, and run it again."
     if b"Permission denied" in stderr or b"Read-only file system" in stderr:
         return "Make the folder writable, or point VPATCH_CACHE at one that is."

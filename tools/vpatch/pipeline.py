@@ -108,6 +108,7 @@ def prepare(tag: str, repo: Path, upstream: Upstream, *, bare: bool = False) -> 
     pin, series = pinned(repo, tag)
     mirror, release = fetch(pin.tag, upstream, pin)
     _check_tree(pin, release.kind, "base", release.tree)
+    _check_blobs(pin, mirror, release)
     if bare:
         applied = unpatched(pin.tag, release.kind, release.tree)
     else:
@@ -119,7 +120,7 @@ def prepare(tag: str, repo: Path, upstream: Upstream, *, bare: bool = False) -> 
 def _check_tree(pin: Pin, kind: str, which: str, tree: str) -> None:
     source = pin.sources.get(kind)
     if source is None:
-        return  # a git remote has no pinned tree; the blobs of every touched file still count
+        return  # a git remote has no pinned tree: _check_blobs has the word
     wanted = source.base_tree if which == "base" else source.patched_tree
     if tree != wanted:
         raise FindingError(
@@ -127,4 +128,19 @@ def _check_tree(pin: Pin, kind: str, which: str, tree: str) -> None:
             hint=f"`vpatch pin {pin.tag} --check` says what differs; if the series changed on "
             f"purpose, `vpatch pin {pin.tag}` writes a new revision.",
             code="tree-mismatch",
+        )
+
+
+def _check_blobs(pin: Pin, mirror: Mirror, release: Release) -> None:
+    if release.kind in pin.sources:
+        return  # the tree was the pinned one
+    blobs = mirror.git.blob_ids(release.tree, pin.blobs)
+    wrong = [path for path, blob in pin.blobs.items() if blobs.get(path) != blob]
+    if wrong:
+        raise FindingError(
+            f"{wrong[0]} of {pin.tag} ({release.kind}) is not the file that the series is made for"
+            + (f", and {len(wrong) - 1} more are not" if wrong[1:] else ""),
+            hint="Check that the remote has upstream's tag: vpatch fetch without --upstream-git "
+            "takes the release from the package index.",
+            code="blob-mismatch",
         )

@@ -62,11 +62,12 @@ class Failure:
 
 def to_json(verb: str, *, ok: bool, data: Mapping[str, Any]) -> str:
     """One line of JSON, sorted by nothing but the order of ``data``."""
-    return json.dumps({"schema": f"vpatch/{verb}/1", "ok": ok, **data}, ensure_ascii=False)
+    return json.dumps({"schema": f"vpatch/{verb}/1", "ok": ok, **data})
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Text:
     """Columns under headings. Nothing is folded or cut: a long name stays one name to copy."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     text = Text(_row(headings, widths), style="bold")
     for row in rows:
@@ -75,7 +76,8 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Text:
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+    padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+    return "  ".join(padded).rstrip()
 
 
 def lines(*parts: RenderableType | None) -> RenderableType:
@@ -85,4 +87,11 @@ def lines(*parts: RenderableType | None) -> RenderableType:
 
 def plain(text: str) -> Text:
     """A line in which nothing is markup."""
-    return Text(text)
+    return Text(printable(text))
+
+
+def printable(text: str) -> str:
+    """Control characters made visible: names out of wheels and patches may hold any."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )

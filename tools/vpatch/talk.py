@@ -12,6 +12,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from vpatch.report import printable
+
 
 class ConsoleProgress:
     """A bar per step on a terminal; elsewhere one line when a step begins."""
@@ -52,4 +54,4 @@ class ConsoleProgress:
 
     def say(self, text: str) -> None:
         """One line of talk."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(text), markup=False, highlight=False, soft_wrap=True)

@@ -73,6 +73,7 @@ def read_mail(file: str, raw: bytes) -> Mail:
     """
     if not _SEPARATOR.match(raw):
         raise _refused(file, 1, "not-a-mail", "does not start with git's `From <commit id> ` line")
+    _check_lead(file, raw)
     headers, body_at, body_line = _read_headers(file, raw)
     _check_encoding(file, headers)
     rest, end_line = _end_of_message(raw, body_at, body_line)
@@ -97,6 +98,17 @@ def read_mail(file: str, raw: bytes) -> Mail:
         end_line=end_line,
         rest=rest,
     )
+
+
+def _check_lead(file: str, raw: bytes) -> None:
+    """Between the message and the diff too, `git am` looks for the next mail."""
+    lead = raw.partition(b"\ndiff --git ")[0]
+    for number, line in enumerate(lead.split(b"\n"), start=1):
+        if b"\0" in line:
+            raise _refused(file, number, "nul", "holds a NUL, at which git ends the message")
+        if number > 1 and line.startswith(b"From "):
+            message = "holds a line that starts with `From `: git am sees another mail there"
+            raise _refused(file, number, "second-mail", message)
 
 
 def lost_prefix(raw_subject: str) -> str:

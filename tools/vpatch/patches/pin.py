@@ -115,7 +115,7 @@ class Pin:
         """
         try:
             table = tomllib.loads(data.decode("utf-8"))
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             message = f"the file is not TOML: {error}"
             raise FindingsError([Finding(name, None, "bad-pin", message)]) from error
         return _read_pin(_Table(table, name))

@@ -202,9 +202,14 @@ def _wheel_findings(name: str, pin: Pin, wheels: Sequence[Artifact]) -> Iterator
         pinned = pin.wheels.get(wheel.arch or "")
         if pinned is None:
             yield Finding(name, None, "no-wheel", f"the pin has no wheel for {wheel.arch}")
-        elif (wheel.filename, wheel.sha256) != (pinned.file, pinned.sha256):
+        elif (wheel.filename, wheel.sha256, wheel.size or pinned.size) != (
+            pinned.file,
+            pinned.sha256,
+            pinned.size,
+        ):
             message = (
                 f"`wheels.{wheel.arch}` is {pinned.file} with sha256 {pinned.sha256}, "
-                f"and the index has {wheel.filename} with {wheel.sha256}"
+                f"{pinned.size} bytes, and the index has {wheel.filename} with {wheel.sha256}, "
+                f"{wheel.size} bytes"
             )
             yield Finding(name, None, "wheel-differs", message)

@@ -30,7 +30,7 @@ def find_repo(start: Path, override: Path | None = None) -> Path:
         UsageError: there is none, or the chosen one has no ``patches/``.
     """
     chosen = override or (
-        Path(os.environ[REPO_VARIABLE]) if os.environ.get(REPO_VARIABLE) else None
+        Path(os.environ[REPO_VARIABLE]).expanduser() if os.environ.get(REPO_VARIABLE) else None
     )
     if chosen is not None:
         if not (chosen / PATCHES).is_dir():

@@ -53,7 +53,7 @@ def write_worktree(
         FindingError: `git am` makes another tree than ``apply_series``.
         HostError: git failed, or the disk refused.
     """
-    folder = folder.absolute()
+    folder = Path(os.path.abspath(folder))  # noqa: PTH100 - ".." goes, links stay
     _check_vacant(folder)
     with disk_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -168,7 +168,8 @@ class _Download:
             if start and response.status_code == _OK:
                 # The server does not resume: it sends everything again.
                 self.progress.advance(-start)
-                stream.truncate(0)
+                stream.seek(0)
+                stream.truncate()
                 self.digest = hashlib.sha256()
             yield from self._body(response, stream)
 

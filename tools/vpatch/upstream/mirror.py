@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -124,15 +125,21 @@ class Mirror:
         kinds: tuple[ArchiveKind, ...] = ("sdist", "wheel") if kind is None else (kind,)
         for each in kinds:
             release = self.find(name, each)
-            if release is not None and wanted.get(each) in {None, release.sha256}:
+            if release is None:
+                continue
+            if wanted.get(each) in {None, release.sha256}:
                 return release
+            break  # the bytes that are wanted are elsewhere: no step to another kind
         return self._fetch_archive(name, kinds, index, wanted, progress)
 
     def _fetch_git(self, tag: str, url: str, progress: Progress) -> Release:
+        # What is there may have come from another remote: each remote has a ref of its own.
+        remote = hashlib.sha256(url.encode()).hexdigest()[:16]
+        own = f"refs/vpatch-remote/{remote}/{tag}"
         with self._locked(progress):
-            release = self.find(tag, "git")
-            if release is None:
-                fetch_tag(self.git.git_dir, url, tag, f"refs/vpatch/git/{tag}", progress)
+            if not self.git.output("for-each-ref", own):
+                fetch_tag(self.git.git_dir, url, tag, own, progress)
+            self.git.run("update-ref", f"refs/vpatch/git/{tag}", self.git.line("rev-parse", own))
         return self._imported_now(tag, "git")
 
     def _fetch_archive(

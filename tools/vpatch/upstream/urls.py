@@ -8,7 +8,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import url2pathname
 
-_USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
+# Greedy: a password may hold a slash or a question mark that nobody has encoded.
+_USERINFO = re.compile(r"(?<=://)[^\s'\"]*@|(?<![^\s'\"])[^\s'\"/:@]+:[^\s'\"]*@")
+_QUERY_VALUE = re.compile(r"(?<=[?&])([^=&\s#'\"]+)=[^&\s#'\"]+")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -21,8 +23,8 @@ class Login:
 
 
 def redact(text: str) -> str:
-    """The text with the user:password part of every URL in it replaced by ``***``."""
-    return _USERINFO.sub("***@", text)
+    """The text without the logins and the query values of the URLs in it."""
+    return _QUERY_VALUE.sub(r"\1=***", _USERINFO.sub("***@", text))
 
 
 def split_login(url: str) -> tuple[str, Login | None]:

@@ -94,8 +94,8 @@ def _text(prepared: Prepared, built: BuiltWheel, containerfile: Path | None) -> 
         plain(f"{built.path}  {built.size / 1e6:.1f} MB"),
         plain(f"  version  {built.version}"),
         plain(f"  base     {source}{pinned}"),
-        plain(f"  files    {counts}; {len(built.provenance.outside)} only in the source tree"),
+        plain(f"  files    {counts} ({len(built.provenance.outside)} tests are not in a wheel)"),
         plain(f"  sha256   {built.sha256}"),
-        plain(f"Install it: pip install {built.path}"),
+        plain(f"Over an installed {built.name}: pip install --no-deps {built.path}"),
         plain(f"Containerfile: {containerfile}") if containerfile else None,
     )

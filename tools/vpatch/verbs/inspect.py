@@ -20,12 +20,8 @@ def run(wheel: Path, base: Path | None) -> Report:
 
 def _text(inspection: Inspection) -> RenderableType:
     files = [(file.change, file.path) for file in inspection.differences]
-    verdict = (
-        f"ok: all {inspection.members} files are what RECORD says"
-        + (", and the changed ones what the provenance says" if inspection.provenance else "")
-        if inspection.ok
-        else f"{len(inspection.findings)} findings"
-    )
+    count = len(inspection.findings)
+    verdict = _ok(inspection) if inspection.ok else f"{count} finding{'s' if count > 1 else ''}"
     return lines(
         plain(f"{inspection.name} {inspection.version}, {inspection.platform}"),
         *_origin(inspection),
@@ -33,6 +29,17 @@ def _text(inspection: Inspection) -> RenderableType:
         *(plain(str(finding)) for finding in inspection.findings),
         plain(verdict),
     )
+
+
+def _ok(inspection: Inspection) -> str:
+    parts = [f"ok: all {inspection.members} files are what RECORD says"]
+    if inspection.provenance:
+        parts.append("the changed ones what the provenance says")
+    if inspection.compared_with:
+        parts.append(f"all others the bytes of {inspection.compared_with}")
+    else:
+        parts.append("in itself (--base compares it with upstream's bytes)")
+    return ", ".join(parts)
 
 
 def _origin(inspection: Inspection) -> list[RenderableType]:

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.version import Version
+
 from vpatch.patches.repo import pinned_tags
 from vpatch.report import Report, table
 from vpatch.upstream.mirror import Mirror
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from vpatch.upstream.index import Artifact
 
 PROJECT = "vllm"
+FIRST_WITH_KIMI_K25 = Version("0.15.0")
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,13 @@ class Entry:
         return (self.tag, self.date, sdist, " ".join(self.wheels), pinned, " ".join(self.mirror))
 
 
-def run(repo: Path, cache: Path) -> Report:
-    """Asks the index; newest release first."""
+def run(repo: Path, cache: Path, *, everything: bool) -> Report:
+    """Asks the index; newest release first; from Kimi-K2.5's first on unless ``everything``."""
     from vpatch.upstream.index import Index  # noqa: PLC0415 - the network stack loads where it is used
 
     artifacts = [a for a in Index.from_pip_config().releases(PROJECT) if not a.yanked]
+    if not everything:
+        artifacts = [a for a in artifacts if a.version >= FIRST_WITH_KIMI_K25]
     entries = list(_entries(artifacts, set(pinned_tags(repo)), cache))
     headings = ("tag", "date", "sdist", "wheels", "pinned", "in the mirror")
     return Report(

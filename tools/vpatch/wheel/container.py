@@ -24,8 +24,7 @@ _TEMPLATE = """\
 # Build, in the folder that holds the wheel:
 #   docker build{platform} -f {containerfile} -t {name} .
 #   podman build{platform} -f {containerfile} -t {name} .
-# Roll back: run {image} again; it is not changed. Inside a container of {name}:
-#   python3 -m pip install --no-deps --force-reinstall {rollback}
+# Roll back: run {image} again; it is not changed.{rollback}
 ARG BASE={image}
 FROM ${{BASE}}
 
@@ -88,7 +87,6 @@ def write_containerfile(built: BuiltWheel, *, image: str | None = None) -> Path:
 
 def _text(built: BuiltWheel, image: str, containerfile: str) -> str:
     arch = next((arch for arch in _PLATFORMS if built.path.stem.endswith(arch)), None)
-    base = built.provenance.base
     return _TEMPLATE.format(
         version=built.version,
         file=built.path.name,
@@ -97,6 +95,16 @@ def _text(built: BuiltWheel, image: str, containerfile: str) -> str:
         platform=f" --platform {_PLATFORMS[arch]}" if arch else "",
         # A tag of an image cannot hold a plus sign.
         name=f"{built.name}-openai:v{built.version.replace('+', '-')}",
-        rollback=f"{built.name}=={base.version}",
+        rollback=_rollback(built),
         sha256=built.sha256,
+    )
+
+
+def _rollback(built: BuiltWheel) -> str:
+    base = Version(built.provenance.base.version)
+    if base.local:
+        return ""  # a variant: no package index has it
+    return (
+        " In a running container:\n#   PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install "
+        f"--no-deps --force-reinstall {built.name}=={base}"
     )
