@@ -137,7 +137,7 @@ def cli() -> None:
     """
 
 
-@cli.command()
+@cli.command(short_help="Import releases into the mirror.")
 @click.argument("tags", metavar="TAG...", nargs=-1, required=True)
 @source_options
 @repo_option
@@ -160,7 +160,7 @@ def fetch(
     run.finish(verb.run(tags, _upstream(run, upstream_git, source), repo))
 
 
-@cli.command()
+@cli.command(short_help="List releases, pins, the mirror.")
 @click.option("--all", "everything", is_flag=True, help="Also releases older than Kimi-K2.5.")
 @repo_option
 @json_option
@@ -172,7 +172,7 @@ def releases(run: Run, everything: bool, repo: Path | None) -> None:
     run.finish(verb.run(_repo(repo), cache_dir(), everything=everything))
 
 
-@cli.command()
+@cli.command(short_help="Write or check a pin.")
 @click.argument("tag")
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if the pin is not exact.")
 @source_options
@@ -193,7 +193,7 @@ def pin(
     run.finish(verb.run(tag, _repo(repo), _upstream(run, upstream_git, source), check=check))
 
 
-@cli.command()
+@cli.command(short_help="Check the form of series.")
 @click.argument("tags", metavar="[TAG...]", nargs=-1)
 @repo_option
 @json_option
@@ -205,7 +205,7 @@ def lint(run: Run, tags: Sequence[str], repo: Path | None) -> None:
     run.finish(verb.run(_repo(repo), tags))
 
 
-@cli.command()
+@cli.command(short_help="Apply a series without a checkout.")
 @click.argument("tag")
 @click.option("--unpatched", is_flag=True, help="The release as it is, without the series.")
 @click.option(
@@ -234,7 +234,7 @@ def apply(
     run.finish(verb.run(tag, _repo(repo), upstream, bare=unpatched, worktree=worktree))
 
 
-@cli.command()
+@cli.command(short_help="Build the patched wheel.")
 @click.argument("tag")
 @click.option(
     "--arch",
@@ -308,7 +308,7 @@ def build(
     run.finish(verb.run(tag, _repo(repo), _upstream(run, upstream_git, source), wish))
 
 
-@cli.command()
+@cli.command(short_help="Verify a wheel.")
 @click.argument("wheel", type=click.Path(path_type=Path))
 @click.option(
     "--base",
