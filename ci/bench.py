@@ -191,6 +191,9 @@ def bench_apply(ready: Prepared, git: Git, scratch: Path, runs: int) -> Result:
     tag, clone = ready.pin.tag, scratch / "clone.git"
     command("git", "init", "--quiet", "--bare", clone)
     command("git", "-C", clone, "fetch", "--quiet", git.git_dir, ready.release.commit)
+    # Packed as a clone from upstream is; vpatch's own mirror is packed for fast imports.
+    command("git", "-C", clone, "update-ref", "refs/heads/base", ready.release.commit)
+    command("git", "-C", clone, "repack", "-a", "-d", "-f", "-q")
     patches = [ready.series.folder / patch.file for patch in ready.series.patches]
     vpatch = Path(sys.executable).parent / "vpatch"
     trees = iter(range(runs))

@@ -233,6 +233,24 @@ def test_a_conflict_says_which_patch_which_hunk_and_what_stands_there(
 
 
 @pytest.mark.network
+def test_a_remote_whose_files_are_not_upstreams_is_refused(
+    release_cache: Path, tmp_path: Path
+) -> None:
+    """The hunks would fit: the other line stands where no patch looks."""
+    remote = tmp_path / "remote"
+    assert run("apply", "v0.17.1", "--unpatched", "--worktree", str(remote)).returncode == 0
+    touched = remote / "vllm/config/speculative.py"
+    touched.write_text(touched.read_text() + "\nEVIL = True\n")
+    for command in (["commit", "--quiet", "-a", "-m", "other"], ["tag", "v0.17.1"]):
+        subprocess.run(["git", *command], cwd=remote, check=True)  # noqa: S607
+    ran = run("apply", "v0.17.1", "--upstream-git", str(remote), "--json")
+    assert ran.returncode == 1, ran.stdout
+    error = one_object(ran)["error"]
+    assert error["code"] == "blob-mismatch"
+    assert "vllm/config/speculative.py" in error["message"]
+
+
+@pytest.mark.network
 def test_every_pin_is_exact(release_cache: Path) -> None:
     for tag in sorted(path.parent.name for path in (REPO / "patches").glob("*/pin.toml")):
         ran = run("pin", tag, "--check")
