@@ -56,6 +56,22 @@ def series_folder(repo: Path, tag: str) -> Path:
     return repo / PATCHES / parse_tag(tag)
 
 
+def existing_series(repo: Path, tag: str) -> Path:
+    """The folder of a release's series.
+
+    Raises:
+        UsageError: not a tag, or there is no such folder.
+    """
+    folder = series_folder(repo, tag)
+    if not folder.is_dir():
+        raise UsageError(
+            f"{folder} does not exist, so there is no series",
+            hint=f"Pinned releases: {', '.join(pinned_tags(repo)) or 'none'}.",
+            code="no-series",
+        )
+    return folder
+
+
 def pinned_tags(repo: Path) -> list[str]:
     """The releases that have a pin, oldest first."""
     tags = [path.parent.name for path in (repo / PATCHES).glob(f"*/{PIN}")]

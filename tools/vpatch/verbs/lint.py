@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from vpatch.errors import UsageError
 from vpatch.findings import Finding
 from vpatch.patches.pin import PIN, Pin
-from vpatch.patches.repo import pin_findings, pinned_tags, series_folder
+from vpatch.patches.repo import existing_series, pin_findings, pinned_tags
 from vpatch.patches.series import Series
 from vpatch.patches.series import lint as lint_series
 from vpatch.report import Report, lines, plain
@@ -29,13 +28,7 @@ def run(repo: Path, tags: Sequence[str]) -> Report:
 
 
 def _findings(repo: Path, tag: str) -> list[Finding]:
-    folder = series_folder(repo, tag)
-    if not folder.is_dir():
-        raise UsageError(
-            f"{folder} does not exist",
-            hint=f"Pinned releases: {', '.join(pinned_tags(repo)) or 'none'}.",
-            code="no-series",
-        )
+    folder = existing_series(repo, tag)
     found = list(lint_series(folder))
     if found or not (folder / PIN).is_file():
         return found

@@ -11,7 +11,7 @@ from vpatch.errors import UsageError
 from vpatch.files import write_atomically
 from vpatch.patches.pin import PIN, Pin
 from vpatch.patches.pinning import check_pin, make_pin
-from vpatch.patches.repo import pinned_tags, series_folder
+from vpatch.patches.repo import existing_series
 from vpatch.patches.series import Series
 from vpatch.pipeline import Upstream
 from vpatch.report import Report, lines, plain
@@ -42,7 +42,7 @@ def run(tag: str, repo: Path, upstream: Upstream, *, check: bool) -> Report:
         UsageError: there is no series, or with ``check`` no pin.
     """
     tag = parse_tag(tag)
-    folder = _series_folder(repo, tag)
+    folder = existing_series(repo, tag)
     evidence = _gather(tag, folder, upstream)
     mirror = Mirror.open(upstream.cache)
     if check:
@@ -83,17 +83,6 @@ def _checked(tag: str, mirror: Mirror, evidence: _Evidence) -> Report:
         lines(*(plain(str(finding)) for finding in findings)) if findings else exact,
         exit_code=1 if findings else 0,
     )
-
-
-def _series_folder(repo: Path, tag: str) -> Path:
-    folder = series_folder(repo, tag)
-    if not folder.is_dir():
-        raise UsageError(
-            f"{folder} does not exist, so there is no series to pin",
-            hint=f"Pinned releases: {', '.join(pinned_tags(repo)) or 'none'}.",
-            code="no-series",
-        )
-    return folder
 
 
 def _gather(tag: str, folder: Path, upstream: Upstream) -> _Evidence:
