@@ -6,6 +6,7 @@ import base64
 import csv
 import hashlib
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -84,6 +85,19 @@ def test_the_files_are_the_patched_ones(base: Path, built: BuiltWheel) -> None:
     for name in set(expected) - ours:
         assert after[name] == expected[name], name
     assert_record_is_right(built.path)
+
+
+def test_what_a_killed_build_left_is_taken_away_once_it_is_old(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    name = f"{NEW}-{TAGS}.whl"
+    old, young = out / f".{name}.old", out / f".{name}.young"
+    for rest in (old, young):
+        rest.write_bytes(b"half a wheel")
+    os.utime(old, (0, 0))
+    build_wheel(base, EDITS, origin(), out=out)
+    assert not old.exists()
+    assert young.exists()
 
 
 def test_the_name_and_the_tags_are_kept(built: BuiltWheel) -> None:

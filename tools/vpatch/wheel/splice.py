@@ -7,13 +7,15 @@ gets its name only after the base's sha256 has been found right.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import queue
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 # Small enough to stay in a core's cache from the read to the hashes and the write.
 _CHUNK = 256 << 10
+# A build takes seconds; another one may be at work on the same wheel.
+_SURELY_DEAD_S = 3600
 # Chunks that may wait for a hashing thread: bounds the memory, and the disk never waits long.
 _WAITING_CHUNKS = 32
 
@@ -118,6 +122,7 @@ def _beside(output: Path) -> Iterator[BinaryIO]:
     """A new file beside ``output`` that takes its name only when the block ends well."""
     with disk_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
+        _forget_killed_builds(output)
         descriptor, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name[:80]}.")
         temporary = Path(name)
         try:
@@ -129,6 +134,14 @@ def _beside(output: Path) -> Iterator[BinaryIO]:
         finally:
             temporary.unlink(missing_ok=True)
         sync_folder(output.parent)
+
+
+def _forget_killed_builds(output: Path) -> None:
+    """What a killed build left: as large as a wheel, and nobody would ever miss it."""
+    for rest in output.parent.glob(f".{glob.escape(output.name[:80])}.*"):
+        with suppress(FileNotFoundError):
+            if time.time() - rest.stat().st_mtime > _SURELY_DEAD_S:
+                rest.unlink()
 
 
 def _readable() -> int:
