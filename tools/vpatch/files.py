@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
 from vpatch.errors import HostError
@@ -117,6 +116,9 @@ def locked(path: Path, *, on_wait: Callable[[str], None] | None = None) -> Itera
     Raises:
         HostError: The lock file cannot be made.
     """
+    # Only what writes needs it, and it takes a while to import.
+    from filelock import FileLock, Timeout  # noqa: PLC0415
+
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)

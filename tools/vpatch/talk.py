@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TransferSpeedColumn,
-)
 
 from vpatch.report import printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 
 class ConsoleProgress:
@@ -30,6 +27,14 @@ class ConsoleProgress:
             size = f" ({total / 1e6:.1f} MB)" if total else ""
             self.say(f"{name}{size}")
             return
+        from rich.progress import (  # noqa: PLC0415 - only where there is a terminal
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TransferSpeedColumn,
+        )
+
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),

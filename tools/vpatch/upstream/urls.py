@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
-from urllib.request import url2pathname
 
 # Greedy: a password may hold a slash or a question mark that nobody has encoded.
 _USERINFO = re.compile(r"(?<=://)[^\s'\"]*@|(?<![^\s'\"])[^\s'\"/:@]+:[^\s'\"]*@")
@@ -53,6 +52,9 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
 
 def local_path(url: str) -> Path | None:
     """The file that a ``file:`` URL on this machine names; None for any other URL."""
+    # It drags http.client in, which `vpatch apply` has no use for.
+    from urllib.request import url2pathname  # noqa: PLC0415
+
     parts = urlsplit(url)
     if parts.scheme != "file" or parts.netloc not in {"", "localhost"}:
         return None
