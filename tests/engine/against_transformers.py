@@ -1,8 +1,8 @@
 """reference.py beside transformers' DeepseekV3ForCausalLM, on the same weights.
 
 ``python -m engine.against_transformers CHANGES`` under the engine environment's Python. CHANGES is
-JSON, laid over tiny_kimi.TEXT. Prints how far apart the two are, in the largest absolute difference
-of any value.
+JSON, laid over the text model's config. Prints how far apart the two are, in the largest absolute
+difference of any value.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
-from engine.reference import Reference
-from engine.tiny_kimi import SEED, TEXT, VOCAB, Maker, text_weights
+from vpatch.smoke.engine.checkpoint import Maker
+from vpatch.smoke.engine.kimi import text_config, text_weights
+from vpatch.smoke.engine.reference import Reference
+from vpatch.smoke.engine.shapes import CPU
 
 TOKENS = 100
 
@@ -35,10 +37,10 @@ def states_of(model: Any, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor
 
 
 def main(changes: dict[str, Any]) -> dict[str, Any]:
-    text = TEXT | changes
-    weights = text_weights(Maker(SEED), text)
-    stream = torch.Generator().manual_seed(SEED)
-    tokens = torch.randint(4, VOCAB, (TOKENS,), generator=stream).tolist()
+    text = text_config(CPU) | changes
+    weights = text_weights(Maker(CPU))
+    stream = torch.Generator().manual_seed(CPU.seed)
+    tokens = torch.randint(4, CPU.vocab, (TOKENS,), generator=stream).tolist()
     reference = Reference(text, weights)
     run = reference.run(reference.embed(tokens))
 

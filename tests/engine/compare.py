@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from engine.reference import Reference, Run
-from engine.reference_drafter import ReferenceDrafter
+from vpatch.smoke.engine.reference import Reference, Run
+from vpatch.smoke.engine.reference_drafter import ReferenceDrafter
 
 Rows = dict[str, torch.Tensor]
 CLOSE = 1e-3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -10,6 +11,44 @@ import pytest
 from engine import environment
 from engine.environment import Say, Site
 from engine.starts import Machine, plain
+from vpatch.smoke.library import engine_library
+
+
+def _drafter(name: str, ids: list[int] | None, **more: object) -> dict[str, object]:
+    kind = name.removeprefix("short-").split("-")[0]
+    target = "short-target" if name.startswith("short-") else "target"
+    own = {"kind": kind, "vocabulary": "full" if kind in ("mla31", "mlanorm") else "reduced"}
+    where = {"ids": ids, "form": "nested" if ids else "none"}
+    return {"name": name, "target": target, **own, **where, **more}
+
+
+MODELS = {
+    "shape": {},
+    "targets": [
+        {"name": "target"},
+        # Compiling takes a minute for eight layers of eight experts.
+        {"name": "short-target", "layers": 2, "dense": 2},
+    ],
+    "drafters": [
+        _drafter("llama-1-3-7", [1, 3, 7]),
+        _drafter("llama-0-4-8", [0, 4, 8]),
+        _drafter("llama-default", None),
+        _drafter("mla-1-3-7", [1, 3, 7]),
+        _drafter("mla31-0-1-2-7-8", [0, 1, 2, 7, 8]),
+        _drafter("mlanorm-default", None),
+        _drafter("short-llama-1-2", [1, 2]),
+        _drafter("short-llama-0-2", [0, 2]),
+        _drafter("short-mla31-0-2", [0, 2]),
+        # The same ids and weights, another graph.
+        _drafter(
+            "short-mlaraw-0-2",
+            [0, 2],
+            kind="mla31",
+            vocabulary="full",
+            changes={"norm_output": False},
+        ),
+    ],
+}
 
 
 @pytest.fixture(scope="session")
@@ -31,10 +70,18 @@ def engine_python(release_cache: Path, say: Say) -> Path:
 
 
 @pytest.fixture(scope="session")
-def models(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoints that tiny_drafters.py writes."""
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The modules of vpatch.smoke.engine, as vpatch lays them out."""
+    return engine_library(tmp_path_factory.mktemp("library"))
+
+
+@pytest.fixture(scope="session")
+def models(engine_python: Path, library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoints that engine tests share."""
     folder = tmp_path_factory.mktemp("models")
-    plain(engine_python, "tiny_drafters", folder)
+    spec = folder / "spec.json"
+    spec.write_text(json.dumps({"folder": str(folder), **MODELS}))
+    plain(engine_python, library, "vpatch.smoke.engine.models", spec)
     return folder
 
 
@@ -71,9 +118,10 @@ def machine(
     patched: Site,
     engine_python: Path,
     models: Path,
+    library: Path,
     release_cache: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Machine:
     """Where engines of the patched release start."""
     scratch = tmp_path_factory.mktemp(f"starts-{patched.tag}")
-    return Machine(engine_python, patched, models, scratch, release_cache / "engine")
+    return Machine(engine_python, patched, models, scratch, library, release_cache / "engine")

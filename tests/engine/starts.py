@@ -51,8 +51,9 @@ class Machine:
     Attributes:
         python: The environment's.
         site: The release.
-        models: What tiny_drafters.py wrote.
+        models: What models.py wrote.
         scratch: One folder for each start.
+        library: What engine_library wrote: the modules that tests and tool share.
         kept: Caches that outlive the run: by release what vLLM found out about its model classes,
             and torch's compiled kernels, by their content.
         compile_cache: VLLM_CACHE_ROOT of starts that compile.
@@ -62,6 +63,7 @@ class Machine:
     site: Site
     models: Path
     scratch: Path
+    library: Path
     kept: Path
     compile_cache: Path | None = None
 
@@ -94,7 +96,7 @@ class Machine:
             "PATH": os.environ["PATH"],
             # Kimi's vision tower asks torch to compile even in eager mode.
             "TORCH_COMPILE_DISABLE": str(int(not compiles)),
-            "PYTHONPATH": os.pathsep.join([str(self.site.folder), str(TESTS)]),
+            "PYTHONPATH": os.pathsep.join(map(str, [self.site.folder, self.library, TESTS])),
             "TORCHINDUCTOR_CACHE_DIR": str(self.kept / "inductor"),
             "VLLM_CACHE_ROOT": str(self.vllm_cache),
         }
@@ -125,10 +127,14 @@ class Runs:
         return self._futures[name].result()
 
 
-def plain(python: Path, module: str, argument: str | Path) -> str:
+def plain(python: Path, library: Path, module: str, argument: str | Path) -> str:
     """A module that needs torch but no vLLM; returns its standard output."""
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
-    return _run([python, "-m", f"engine.{module}", argument], environment)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.pathsep.join(map(str, [library, TESTS])),
+        "OMP_NUM_THREADS": "1",
+    }
+    return _run([python, "-m", module, argument], environment)
 
 
 def _run(command: Sequence[str | Path], environment: dict[str, str]) -> str:

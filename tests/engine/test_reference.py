@@ -24,9 +24,9 @@ CHANGES: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_the_reference_equals_transformers(engine_python: Path, name: str) -> None:
+def test_the_reference_equals_transformers(engine_python: Path, library: Path, name: str) -> None:
     change = json.dumps(CHANGES[name])
-    found = json.loads(plain(engine_python, "against_transformers", change))
+    found = json.loads(plain(engine_python, library, "engine.against_transformers", change))
     assert found["states"] == 9  # the input of each of the 8 layers, the output of the last
     assert found["logits"] < 1e-4
     assert found["worst"] < 1e-4

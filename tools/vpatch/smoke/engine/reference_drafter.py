@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from engine.reference import Config, Reference, Weights
+from vpatch.smoke.engine.reference import Config, Reference, Weights
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,39 @@
+"""Lays the engine side's modules out for the engine environment's Python.
+
+That Python has vLLM and no vpatch, and vpatch is imported by nothing there: what it gets on its
+PYTHONPATH is a folder with the engine package alone, under the names that its modules import one
+another by.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vpatch.files import write_atomically
+
+ENGINE = Path(__file__).parent / "engine"
+_PACKAGES = ("vpatch", "vpatch/smoke")
+
+
+def engine_library(folder: Path) -> Path:
+    """Writes the engine package below a folder.
+
+    The same files each time; what is there already is replaced, so a folder of an older vpatch is
+    brought up to date.
+
+    Args:
+        folder: A scratch folder of the caller's; made where it is missing.
+
+    Returns:
+        ``folder/lib``, for PYTHONPATH: ``vpatch/smoke/engine/*.py`` below empty ``__init__.py``.
+
+    Raises:
+        HostError: A file cannot be written.
+    """
+    library = folder / "lib"
+    for package in _PACKAGES:
+        write_atomically(library / package / "__init__.py", b"")
+    inner = library / "vpatch" / "smoke" / "engine"
+    for module in sorted(ENGINE.glob("*.py")):
+        write_atomically(inner / module.name, module.read_bytes())
+    return library
