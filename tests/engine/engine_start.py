@@ -25,7 +25,7 @@ from vllm.config import CompilationMode, speculative
 from vllm.model_executor.models.interfaces import supports_eagle3
 from vllm.platforms.cpu import CpuPlatform
 
-from engine import cpu_drafter
+from vpatch.smoke.engine import cpu_drafter
 
 Job = dict[str, Any]
 

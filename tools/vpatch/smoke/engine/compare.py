@@ -1,0 +1,275 @@
+"""Holds what a drafter got, and what it guessed, against the references: ``-m ... JOB.json``.
+
+Runs after start.py, needs no vLLM, prints one JSON object. A request of p prompt and g generated
+tokens has p + g - 1 rows that count, one for each token that was an input; a step's rows after the
+first rejected guess do not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from vpatch.smoke.engine.reference import Reference, Run, bound
+from vpatch.smoke.engine.reference_drafter import ReferenceDrafter
+
+Rows = dict[str, torch.Tensor]
+# A guess that wins by less may be another one after rounding, and what follows from it.
+_CLOSE = 1e-3
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request and the reference's run over its prompt and answer.
+
+    Attributes:
+        number: As in rows.safetensors.
+    """
+
+    number: int
+    prompt: list[int]
+    answer: list[int]
+    run: Run
+
+    @property
+    def tokens(self) -> list[int]:
+        """The whole sequence."""
+        return self.prompt + self.answer
+
+    @property
+    def inputs(self) -> int:
+        """How many of its tokens the target read: the last one was never an input."""
+        return len(self.tokens) - 1
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A request's rows that count: step -> position -> state."""
+
+    kept: dict[int, dict[int, torch.Tensor]]
+
+    @classmethod
+    def of(cls, rows: Rows, request: Request) -> Steps:
+        """Those rows whose token, and whose whole past, are the final ones."""
+        mine = rows["request"] == request.number
+        kept: dict[int, dict[int, torch.Tensor]] = {}
+        for step in rows["step"][mine].unique().tolist():
+            here = mine & (rows["step"] == step)
+            kept[step] = {}
+            for position, token, state in zip(
+                rows["position"][here].tolist(),
+                rows["token"][here].tolist(),
+                rows["states"][here].float(),
+                strict=True,
+            ):
+                if position >= request.inputs or token != request.tokens[position]:
+                    break  # rejected, and so is what follows
+                kept[step][position] = state
+        return cls({step: states for step, states in kept.items() if states})
+
+    def rows(self) -> Iterator[tuple[int, torch.Tensor]]:
+        """Position and state of each row."""
+        for states in self.kept.values():
+            yield from states.items()
+
+
+def nearest_layers(row: torch.Tensor, states: torch.Tensor) -> tuple[int, ...]:
+    """For each state in the row, which of the reference's [layers + 1, hidden] it is nearest to."""
+    parts = row.view(-1, states.shape[-1])
+    return tuple(torch.cdist(parts, states).argmin(dim=-1).tolist())
+
+
+def relative(row: torch.Tensor, wanted: torch.Tensor) -> float:
+    """The largest relative (Euclidean) deviation of any of the states; both [states, hidden]."""
+    return ((row - wanted).norm(dim=-1) / wanted.norm(dim=-1)).max().item()
+
+
+def compare_states(steps: Steps, request: Request, ids: list[int], limit: float) -> dict[str, Any]:
+    """How the rows deviate from the layers asked for, and which layers they are nearest to."""
+    states = request.run.states
+    hidden = states.shape[-1]
+    worst, within, count = 0.0, 0, 0
+    layers: Counter[tuple[int, ...]] = Counter()
+    positions: set[int] = set()
+    for position, row in steps.rows():
+        positions.add(position)
+        count += 1
+        layers[nearest_layers(row, states[:, position])] += 1
+        if row.numel() != len(ids) * hidden:
+            worst = math.inf
+            continue
+        deviation = relative(row.view(-1, hidden), states[ids, position])
+        within += deviation <= limit
+        # NaN compares as false with everything: it must not pass for small.
+        worst = max(worst, deviation if math.isfinite(deviation) else math.inf)
+    first = min(positions, default=request.inputs)
+    missing = sorted(set(range(first, request.inputs)) - positions)
+    return {
+        "inputs": request.inputs,
+        "rows": count,
+        "within": within,
+        "worst": worst if math.isfinite(worst) else None,
+        "first_position": first,
+        "missing": missing,
+        "layers": [[list(found), number] for found, number in layers.most_common()],
+        "layers_apart": _apart(states),
+        "router_margin": request.run.margin,
+    }
+
+
+def _apart(states: torch.Tensor) -> float:
+    """The smallest relative distance of neighbouring layers' states, over all tokens."""
+    return ((states[1:] - states[:-1]).norm(dim=-1) / states[:-1].norm(dim=-1)).min().item()
+
+
+def compare_answer(request: Request) -> dict[str, Any]:
+    """Where the answer leaves the reference's greedy choice, and by how much each token won."""
+    logits = request.run.logits[len(request.prompt) - 1 :][: len(request.answer)]
+    best = logits.topk(2, dim=-1)
+    return {
+        "greedy": best.indices[:, 0].tolist() == request.answer,
+        "token_margins": (best.values[:, 0] - best.values[:, 1]).tolist(),
+        "logit_scale": logits.std().item(),
+    }
+
+
+def compare_steps(steps: Steps, request: Request) -> dict[str, Any]:
+    """Which steps took a part of the prompt, and which went on from its end."""
+    end = len(request.prompt)
+    return {
+        "partial_steps": [step for step, kept in steps.kept.items() if max(kept) < end - 1],
+        "prompt_steps": [step for step, kept in steps.kept.items() if min(kept) < end],
+        "answer_steps": [step for step, kept in steps.kept.items() if min(kept) >= end],
+    }
+
+
+def compare_drafts(rows: Rows, steps: Steps, request: Request) -> dict[str, Any]:
+    """By place in the draft: how many guesses could be accepted, and how many were."""
+    mine = rows["guesses_request"] == request.number
+    drafted: Counter[int] = Counter()
+    accepted: Counter[int] = Counter()
+    for step, guesses in zip(
+        rows["guesses_step"][mine].tolist(), rows["guesses"][mine].tolist(), strict=True
+    ):
+        last = max(steps.kept.get(step, {}), default=-1)
+        if last < len(request.prompt) - 1:
+            continue  # guesses after a part of a prompt are never tried
+        alive = True
+        tried = request.tokens[last + 2 :]
+        for place, (guess, token) in enumerate(zip(guesses, tried, strict=False)):
+            drafted[place] += 1
+            alive = alive and guess == token
+            accepted[place] += alive
+    places = len(rows["guesses"][0]) if len(rows["guesses"]) else 0
+    return {
+        "drafted": [drafted[place] for place in range(places)],
+        "accepted": [accepted[place] for place in range(places)],
+    }
+
+
+def compare_guesses(rows: Rows, steps: Steps, request: Request, drafter: Any) -> dict[str, Any]:
+    """How many guesses of the engine's drafter are not the reference drafter's.
+
+    Without the last step's: the answer was cut there, and with it what the drafter had seen.
+    """
+    mine = rows["guesses_request"] == request.number
+    states: dict[int, torch.Tensor] = {}
+    wrong, certain = 0, 0
+    numbers = rows["guesses_step"][mine].tolist()[:-1]
+    for step, guesses in zip(numbers, rows["guesses"][mine].tolist(), strict=False):
+        states |= steps.kept[step]
+        length = max(steps.kept[step]) + 1
+        past = torch.stack([states[position] for position in range(length)])
+        wanted = drafter.guess(past, request.tokens[1 : length + 1], len(guesses))
+        for guess, token, margin in zip(guesses, wanted.tokens, wanted.margins, strict=True):
+            if margin < _CLOSE:
+                break  # rounding may choose here, and all further guesses follow from it
+            certain += 1
+            wrong += guess != token
+    return {"certain_guesses": certain, "wrong_guesses": wrong}
+
+
+class KeptRuns:
+    """The reference's runs over text, kept in a folder: starts of one target answer alike."""
+
+    def __init__(self, target: Path, folder: Path) -> None:
+        self.reference = Reference.open(target)
+        self._target = target
+        self._folder = folder
+
+    def run(self, tokens: list[int]) -> Run:
+        """One run over token ids."""
+        key = hashlib.sha256(json.dumps([str(self._target), tokens]).encode()).hexdigest()
+        path = self._folder / f"{key[:32]}.safetensors"
+        if path.is_file():
+            kept = load_file(path)
+            return Run(kept["states"], kept["logits"], kept["margin"].item())
+        run = self.reference.run(self.reference.embed(tokens))
+        values = {"states": run.states, "logits": run.logits, "margin": torch.tensor(run.margin)}
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
+            save_file({name: value.contiguous() for name, value in values.items()}, file.name)
+        os.replace(file.name, path)
+        return run
+
+
+def requests_of(job: dict[str, Any], phase: dict[str, Any], rows: Rows) -> Iterator[Request]:
+    """A phase's requests, each with the reference's run."""
+    runs = KeptRuns(Path(job["target"]), Path(job["runs"]))
+    media = job.get("media")
+    answers = zip(phase["requests"], phase["prompts"], phase["tokens"], strict=True)
+    for number, prompt, answer in answers:
+        inputs = (prompt + answer)[:-1]
+        if media is None or media not in inputs:
+            yield Request(number, prompt, answer, runs.run(inputs))
+            continue
+        embeddings = runs.reference.embed(inputs)
+        embeddings[torch.tensor(inputs) == media] = rows["media"].float()  # the job's only picture
+        yield Request(number, prompt, answer, runs.reference.run(embeddings))
+
+
+def compare_phase(job: dict[str, Any], phase: dict[str, Any], rows: Rows) -> list[dict[str, Any]]:
+    """All findings about each request of a phase."""
+    drafter = None
+    if job.get("guesses"):
+        target = Reference.open(Path(job["target"]))
+        drafter = ReferenceDrafter.beside(target, Path(job["drafter"]))
+    found = []
+    for request in requests_of(job, phase, rows):
+        steps = Steps.of(rows, request)
+        entry = compare_states(steps, request, job["ids"], bound(job["dtype"]))
+        entry |= compare_answer(request) | compare_steps(steps, request)
+        entry |= compare_drafts(rows, steps, request)
+        if drafter is not None:
+            entry |= compare_guesses(rows, steps, request, drafter)
+        found.append(entry)
+    return found
+
+
+def main(path: Path) -> dict[str, Any]:
+    """Compares the phases that the job wants compared."""
+    job = json.loads(path.read_text())
+    outputs = json.loads((path.parent / "outputs.json").read_text())
+    rows = load_file(path.parent / "rows.safetensors")
+    phases = {
+        phase["name"]: compare_phase(job, outputs["phases"][phase["name"]], rows)
+        for phase in job["phases"]
+        if phase.get("compare", True)
+    }
+    return {"phases": phases, "width": rows["states"].shape[-1], "bound": bound(job["dtype"])}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]))))

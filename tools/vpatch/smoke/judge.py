@@ -1,0 +1,297 @@
+"""From what engine starts answered to verdicts, each with its evidence."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from vpatch.smoke.run import Outcome
+
+Verdict = Literal["pass", "fail", "not-run"]
+Outcomes = Mapping[str, Outcome]
+# A bf16 engine may choose another token than its like where the two best logits are this near, in
+# standard deviations of the logits: sums in another order differ by about 1 % of a logit's spread.
+_TIE = 0.05
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A verdict and one line that says why."""
+
+    verdict: Verdict
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """A question to one or several starts.
+
+    Attributes:
+        name: ``states/llama-nested/v1/eager``: what is asked, and the start.
+        starts: The starts that have to answer first.
+        judge: Called with all outcomes once those starts have ended well.
+        on_error: Called instead where the (only) start's error is the answer.
+    """
+
+    name: str
+    starts: tuple[str, ...]
+    judge: Callable[[Outcomes], Judged]
+    on_error: Callable[[Outcome], Judged] | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A check's verdict.
+
+    Attributes:
+        seconds: What its starts took; shared by the checks of one start.
+        log: Of the start that failed it, or of its own.
+    """
+
+    check: str
+    verdict: Verdict
+    evidence: str
+    seconds: float
+    log: str = ""
+    tail: str = field(default="", repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``--json``."""
+        found = {
+            "check": self.check,
+            "verdict": self.verdict,
+            "seconds": round(self.seconds, 1),
+            "evidence": self.evidence,
+        }
+        return {**found, "log_tail": self.tail} if self.verdict == "fail" else found
+
+
+def judge_all(checks: Sequence[Check], outcomes: Outcomes) -> list[Result]:
+    """Every check, in order."""
+    return [_judged(check, outcomes) for check in checks]
+
+
+def _judged(check: Check, outcomes: Outcomes) -> Result:
+    first = outcomes[check.starts[0]]
+    broken = next((outcomes[name] for name in check.starts if outcomes[name].error), None)
+    if check.on_error is not None:
+        judged = check.on_error(first)
+    elif broken is not None:
+        judged = Judged("not-run", f"{broken.name} did not run: see starts/{broken.name}")
+    else:
+        judged = check.judge(outcomes)
+    shown = broken or first
+    tail = shown.tail() if judged.verdict == "fail" else ""
+    seconds = first.seconds
+    return Result(check.name, judged.verdict, judged.evidence, seconds, str(shown.log), tail)
+
+
+def short(error: str, limit: int = 300) -> str:
+    """An error on one line."""
+    line = " ".join(error.split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."
+
+
+def did_start(outcome: Outcome) -> Judged:
+    """The engine started, and every request was answered."""
+    if outcome.error is not None:
+        return Judged("fail", short(outcome.error))
+    outputs = outcome.outputs or {}
+    tokens = sum(len(answer) for phase in outputs["phases"].values() for answer in phase["tokens"])
+    drafter = f" + {outputs['drafter']}" if outputs["drafter"] else ""
+    took = outputs["seconds"]
+    return Judged(
+        "pass",
+        f"{outputs['target']}{drafter}: ready after {took['start']:.0f} s, "
+        f"{tokens} tokens in {took['run']:.1f} s",
+    )
+
+
+def _requests(outcome: Outcome, phase: str | None = None) -> list[dict[str, Any]]:
+    compared: Mapping[str, Any] = outcome.compared or {"phases": {}}
+    phases = compared["phases"]
+    return [one for name in phases if phase in (None, name) for one in phases[name]]
+
+
+def _layers(ids: Sequence[int]) -> str:
+    return "(" + ", ".join(map(str, ids)) + ")"
+
+
+def took_ids(name: str, ids: Sequence[int]) -> Callable[[Outcomes], Judged]:
+    """The layers whose states came are the ones asked for, by the reference's states."""
+
+    def judge(outcomes: Outcomes) -> Judged:
+        found: Counter[tuple[int, ...]] = Counter()
+        for request in _requests(outcomes[name]):
+            for layers, rows in request["layers"]:
+                found[tuple(layers)] += rows
+        total = sum(found.values())
+        if total == 0:
+            return Judged("fail", "the drafter got no row")
+        right = found[tuple(ids)]
+        if right == total:
+            return Judged("pass", f"asked {_layers(ids)}, got them in {total} rows")
+        wrong, rows = next(one for one in found.most_common() if one[0] != tuple(ids))
+        return Judged(
+            "fail", f"asked {_layers(ids)}, but {rows} of {total} rows hold {_layers(wrong)}"
+        )
+
+    return judge
+
+
+def right_states(name: str, phase: str | None = None) -> Callable[[Outcomes], Judged]:
+    """Every input token has a row, and each row is the reference's within the bound."""
+
+    def judge(outcomes: Outcomes) -> Judged:
+        requests = _requests(outcomes[name], phase)
+        bound = (outcomes[name].compared or {})["bound"]
+        rows = sum(one["rows"] for one in requests)
+        within = sum(one["within"] for one in requests)
+        missing = sum(len(one["missing"]) for one in requests)
+        worsts = [one["worst"] for one in requests]
+        apart = min((one["layers_apart"] for one in requests), default=0.0)
+        worst = None if None in worsts else max(worsts, default=None)
+        said = "not finite, or of another shape" if worst is None else f"{100 * worst:.2g} %"
+        scale = f"bound {100 * bound:.2g} %, neighbouring layers {100 * apart:.2g} % apart"
+        if missing or not rows:
+            return Judged("fail", f"{missing} input tokens have no row; worst {said} ({scale})")
+        if within != rows:
+            return Judged("fail", f"{within} of {rows} rows within the bound; worst {said} ({scale})")
+        return Judged("pass", f"{rows} rows, worst {said} ({scale})")
+
+    return judge
+
+
+def same_tokens(name: str, base: str) -> Callable[[Outcomes], Judged]:
+    """Greedy answers with the drafter are those without it."""
+
+    def judge(outcomes: Outcomes) -> Judged:
+        equal, ties, different = 0, 0, []
+        for phase, answered in _phases(outcomes[name]).items():
+            pairs = zip(answered["tokens"], _phases(outcomes[base])[phase]["tokens"], strict=True)
+            compared = _requests(outcomes[name], phase)
+            for number, (mine, theirs) in enumerate(pairs):
+                if mine == theirs:
+                    equal += 1
+                elif _is_tie(compared[number : number + 1], mine, theirs):
+                    ties += 1
+                else:
+                    different.append(f"{phase} request {number} from token {_first(mine, theirs)}")
+        total = equal + ties + len(different)
+        tied = f", {ties} part at a tie of the two best logits" if ties else ""
+        if different:
+            return Judged("fail", f"{equal} of {total} answers equal{tied}; not {different[0]}")
+        return Judged("pass", f"{equal} of {total} answers equal{tied}; {_drafts(outcomes[name])}")
+
+    return judge
+
+
+def _phases(outcome: Outcome) -> Mapping[str, Any]:
+    phases: Mapping[str, Any] = (outcome.outputs or {})["phases"]
+    return {name: phase for name, phase in phases.items() if not name.startswith("sampled")}
+
+
+def _first(mine: Sequence[int], theirs: Sequence[int]) -> int:
+    return next(
+        (at for at, (one, other) in enumerate(zip(mine, theirs, strict=False)) if one != other),
+        min(len(mine), len(theirs)),
+    )
+
+
+def _is_tie(compared: list[dict[str, Any]], mine: Sequence[int], theirs: Sequence[int]) -> bool:
+    if not compared or len(mine) != len(theirs):
+        return False
+    margin: float = compared[0]["token_margins"][_first(mine, theirs)]
+    return margin < _TIE * compared[0]["logit_scale"]
+
+
+def _drafts(outcome: Outcome) -> str:
+    drafted, accepted = acceptance(outcome)
+    return f"{sum(accepted)} of {sum(drafted)} drafts accepted"
+
+
+def acceptance(outcome: Outcome) -> tuple[list[int], list[int]]:
+    """By place in the draft: how many were tried, and how many accepted."""
+    requests = _requests(outcome)
+    places = max((len(one["drafted"]) for one in requests), default=0)
+    drafted = [sum(one["drafted"][place] for one in requests) for place in range(places)]
+    accepted = [sum(one["accepted"][place] for one in requests) for place in range(places)]
+    return drafted, accepted
+
+
+def some_accepted(name: str) -> Callable[[Outcomes], Judged]:
+    """The drafter, which guesses some of the target's tokens by construction, is accepted."""
+
+    def judge(outcomes: Outcomes) -> Judged:
+        drafted, accepted = acceptance(outcomes[name])
+        rates = ", ".join(
+            f"{yes}/{all_}" for yes, all_ in zip(accepted, drafted, strict=True)
+        )
+        verdict: Verdict = "pass" if sum(accepted) else "fail"
+        return Judged(verdict, f"accepted by place in the draft: {rates}")
+
+    return judge
+
+
+def right_guesses(name: str) -> Callable[[Outcomes], Judged]:
+    """The drafter's guesses are its definition's."""
+
+    def judge(outcomes: Outcomes) -> Judged:
+        requests = _requests(outcomes[name])
+        certain = sum(one["certain_guesses"] for one in requests)
+        wrong = sum(one["wrong_guesses"] for one in requests)
+        verdict: Verdict = "fail" if wrong or not certain else "pass"
+        return Judged(verdict, f"{certain - wrong} of {certain} guesses as its definition's")
+
+    return judge
+
+
+def took_pieces(name: str, phase: str) -> Callable[[Outcomes], Judged]:
+    """Prompts came in pieces, and their rows are right."""
+
+    def judge(outcomes: Outcomes) -> Judged:
+        steps = sum(len(one["partial_steps"]) for one in _requests(outcomes[name], phase))
+        if not steps:
+            return Judged("fail", "no prompt was taken in pieces: this run proves nothing")
+        states = right_states(name, phase)(outcomes)
+        return Judged(states.verdict, f"{steps} steps with a part of a prompt; {states.evidence}")
+
+    return judge
+
+
+def mixed_steps(name: str, phase: str) -> Callable[[Outcomes], Judged]:
+    """Prompts and answers shared steps, and their rows are right."""
+
+    def judge(outcomes: Outcomes) -> Judged:
+        requests = _requests(outcomes[name], phase)
+        prompts = {step for one in requests for step in one["prompt_steps"]}
+        answers = {step for one in requests for step in one["answer_steps"]}
+        if not prompts & answers:
+            return Judged("fail", "no step held a prompt and an answer: this run proves nothing")
+        states = right_states(name, phase)(outcomes)
+        count = len(prompts & answers)
+        return Judged(states.verdict, f"{count} steps with both; {states.evidence}")
+
+    return judge
+
+
+def refused(pattern: str, limit: float) -> Callable[[Outcome], Judged]:
+    """The start ends with this message before it reads weights, within so many seconds.
+
+    The target's weights cannot be read in such a start: another message would come.
+    """
+
+    def judge(outcome: Outcome) -> Judged:
+        if outcome.error is None:
+            return Judged("fail", "was not refused")
+        said = short(outcome.error)
+        if not re.search(pattern, outcome.error, re.DOTALL):
+            return Judged("fail", f"was not refused for this: {said}")
+        if outcome.ready is None or outcome.ready > limit:
+            return Judged("fail", f"was refused after {outcome.ready or 0:.0f} s: {said}")
+        return Judged("pass", f"after {outcome.ready:.1f} s: {said}")
+
+    return judge

@@ -1,0 +1,260 @@
+"""Runs engine starts as child processes, each with a time limit and a log of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vpatch.smoke.environment import Environment
+from vpatch.smoke.library import engine_library
+
+_PACKAGE = "vpatch.smoke.engine"
+_TAIL_LINES = 40
+_GRACE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Start:
+    """One engine start.
+
+    Attributes:
+        name: As ``llama-nested/v1/eager``.
+        job: What engine/start.py reads.
+        variables: Environment variables of this start alone.
+        limit: Seconds until it is ended.
+        module: The engine-side module that runs the job.
+    """
+
+    name: str
+    job: Mapping[str, Any]
+    variables: Mapping[str, str] = field(default_factory=dict)
+    limit: float = 300.0
+    module: str = "start"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a start.
+
+    Attributes:
+        outputs: What the engine answered; None where it ended with an error or not at all.
+        error: The error's type and message, or why there is none.
+        compared: What engine/compare.py found; None where there was nothing to compare.
+        seconds: The whole process, imports included.
+        ready: Seconds that the engine took until it could answer, or until its error.
+        log: What it printed.
+    """
+
+    name: str
+    outputs: Mapping[str, Any] | None
+    error: str | None
+    compared: Mapping[str, Any] | None
+    seconds: float
+    ready: float | None
+    log: Path
+
+    def tail(self) -> str:
+        """The last lines of the log."""
+        if not self.log.is_file():
+            return ""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(lines[-_TAIL_LINES:])
+
+
+class Children:
+    """Child processes of one smoke run, ended together when it ends.
+
+    Args:
+        environment: Where vLLM is.
+        scratch: A folder of the run's own.
+        variables: Environment variables of all children.
+    """
+
+    def __init__(
+        self, environment: Environment, scratch: Path, variables: Mapping[str, str]
+    ) -> None:
+        self._environment = environment
+        self._scratch = scratch
+        self._library = engine_library(scratch)
+        self._home = scratch / "home"
+        self._home.mkdir()
+        self._variables = variables
+        self._running: set[int] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def module(
+        self,
+        name: str,
+        argument: Path,
+        *,
+        log: Path,
+        limit: float,
+        variables: Mapping[str, str] | None = None,
+        answer: Path | None = None,
+    ) -> str | None:
+        """Runs an engine-side module.
+
+        Args:
+            name: The module's.
+            argument: Its one argument.
+            log: Gets what it prints.
+            limit: Seconds until it is ended.
+            variables: Environment variables of this one.
+            answer: Gets its standard output, where that is not talk.
+
+        Returns:
+            None, or why it did not end well.
+        """
+        command = [str(self._environment.python), "-m", f"{_PACKAGE}.{name}", str(argument)]
+        with log.open("ab") as talk, (answer or log).open("ab") as output:
+            with self._lock:
+                if self._closed:
+                    return "the run was ended"
+                process = subprocess.Popen(
+                    command,
+                    cwd=self._home,
+                    env=self._environ(variables or {}),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=talk,
+                    start_new_session=True,
+                )
+                self._running.add(process.pid)
+            try:
+                code = process.wait(timeout=limit)
+            except subprocess.TimeoutExpired:
+                return f"did not end within {limit:.0f} seconds"
+            finally:
+                _end(process)
+                with self._lock:
+                    self._running.discard(process.pid)
+        return None if code == 0 else _ended(code)
+
+    def _environ(self, variables: Mapping[str, str]) -> dict[str, str]:
+        passed = ("PATH", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
+        environ = {name: os.environ[name] for name in passed if name in os.environ}
+        path = [self._library, *self._environment.path]
+        return {
+            **environ,
+            "HOME": str(self._home),
+            "PYTHONPATH": os.pathsep.join(map(str, path)),
+            "PYTHONUNBUFFERED": "1",
+            **self._environment.variables,
+            **self._variables,
+            **variables,
+        }
+
+    def close(self) -> None:
+        """Ends what still runs; nothing begins any more."""
+        with self._lock:
+            self._closed = True
+            for pid in self._running:
+                _signal(pid, signal.SIGKILL)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends the process and whatever it started."""
+    _signal(process.pid, signal.SIGTERM)
+    try:
+        process.wait(timeout=_GRACE_S)
+    except subprocess.TimeoutExpired:
+        pass
+    _signal(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return  # all of the group has ended
+
+
+def _ended(code: int) -> str:
+    if code < 0:
+        return f"was killed by signal {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"
+
+
+def run_starts(
+    starts: Sequence[Start],
+    children: Children,
+    scratch: Path,
+    *,
+    at_once: int,
+    on_end: Callable[[Outcome], None],
+) -> Mapping[str, Outcome]:
+    """Runs starts in their order, so many at once.
+
+    Args:
+        starts: What to start.
+        children: Their processes.
+        scratch: Gets a folder for each start.
+        at_once: How many processes run beside each other.
+        on_end: Told each outcome, in a thread of its own.
+
+    Returns:
+        Outcomes by name.
+    """
+
+    def one(start: Start) -> Outcome:
+        outcome = _run(start, children, scratch / start.name.replace("/", "-"))
+        on_end(outcome)
+        return outcome
+
+    with ThreadPoolExecutor(at_once) as pool:
+        try:
+            outcomes = list(pool.map(one, starts))
+        except BaseException:
+            children.close()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return {outcome.name: outcome for outcome in outcomes}
+
+
+def _run(start: Start, children: Children, folder: Path) -> Outcome:
+    folder.mkdir(parents=True)
+    job, log = folder / "job.json", folder / "log"
+    job.write_text(json.dumps(start.job))
+    began = time.monotonic()
+    failure = children.module(
+        start.module, job, log=log, limit=start.limit, variables=start.variables
+    )
+    outputs = _read(folder / "outputs.json")
+    compared = None
+    if failure is None and (folder / "rows.safetensors").is_file():
+        found = folder / "compared.json"
+        failure = children.module("compare", job, log=log, limit=start.limit, answer=found)
+        failure = failure and f"the comparison {failure}"
+        compared = None if failure else _read(found)
+    seconds = time.monotonic() - began
+    took = (outputs or {}).get("seconds", {})
+    error = _error(failure, outputs)
+    good = outputs if error is None else None
+    ready = took.get("start", took.get("error"))
+    return Outcome(start.name, good, error, compared, seconds, ready, log)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    read: dict[str, Any] = json.loads(path.read_text())
+    return read
+
+
+def _error(failure: str | None, outputs: Mapping[str, Any] | None) -> str | None:
+    if outputs is not None and "error" in outputs:
+        return f"{outputs['error']['type']}: {outputs['error']['message']}"
+    if failure is not None:
+        return f"the engine's process {failure}"
+    return None if outputs is not None else "the engine's process wrote no answer"
