@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # ./build.sh v0.17.1 [options of `vpatch build`]  ->  dist/vllm-0.17.1+kimi.N-...whl
 #
-# Makes its own virtual environment (.venv), fetches the release's sources and wheel from the
+# Makes its own virtual environment (.venv-build), fetches the release's sources and wheel from the
 # package index that pip is configured for, applies the series, and splices the patched files into
 # upstream's wheel. Can be interrupted and run again: what is complete is kept.
 set -euo pipefail
@@ -30,8 +30,8 @@ shift
 trap 'say "interrupted; run it again, what is complete is kept"; exit 130' INT
 
 # Everything else happens in the caller's folder, so that relative paths are the caller's.
-(cd "$here" && make_venv .venv)
-vpatch=$here/.venv/bin/vpatch
+(cd "$here" && make_venv .venv-build)
+vpatch=$here/.venv-build/bin/vpatch
 out=$here/dist
 if [ "$PWD" = "$here" ]; then out=dist; fi
 
