@@ -140,9 +140,8 @@ def make_venv(interpreter: Interpreter, folder: Path, folders: Sequence[Path]) -
             code="no-venv",
         )
     # Not PYTHONPATH: the packages' own .pth files count, and any child finds them too.
-    names = [os.fspath(one) for one in folders]
-    line = f"import site; [site.addsitedir(folder) for folder in {names!r}]\n"
-    (sites[0] / "vpatch.pth").write_text(line, encoding="utf-8")
+    lines = [f"import site; site.addsitedir({os.fspath(one)!r})\n" for one in folders]
+    (sites[0] / "vpatch.pth").write_text("".join(lines), encoding="utf-8")
 
 
 def _unfit(cause: str) -> HostError:

@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 # What a new folder takes while it is made, its downloads included.
-_CUDA_TORCH_GB, _CPU_TORCH_GB, _PACKAGES_GB = 12.0, 3.0, 2.0
+_CUDA_TORCH_GB, _CPU_TORCH_GB, _PACKAGES_GB = 10.0, 3.0, 2.0
 # Only a build for CUDA has these.
 _CUDA_ONLY = re.compile(r"vllm/(cumem_allocator|_moe_C|_flashmla_C|vllm_flash_attn/\w+)\S*\.so")
 _NO_FLASHINFER = {"VLLM_USE_FLASHINFER_SAMPLER": "0"}  # or the missing flashinfer kills the engine
