@@ -10,12 +10,13 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from vpatch.smoke.engine.shapes import Shape
+from vpatch.smoke.engine.shapes import PATCH, Shape
 
 Config = dict[str, Any]
 Weights = dict[str, torch.Tensor]
 
-# vLLM takes Kimi's image processor from the checkpoint, as remote code. Every medium is 56 x 56
+# vLLM takes Kimi's image processor from the checkpoint, as remote code; from v0.26.0 on it has its
+# own where numba is installed, and takes the numbers of `media_proc_cfg`. Every medium is 56 x 56
 # pixels here: 4 x 4 patches, merged by 2 x 2 into 4 embeddings.
 _PROCESSOR = """\
 import numpy as np
@@ -34,10 +35,12 @@ class TinyKimiImageProcessor(BaseImageProcessor):
     def media_tokens_calculator(self, media):
         return 4
 
-    def preprocess(self, medias, return_tensors="pt"):
+    def preprocess(self, medias, return_tensors="pt", do_rescale=True, do_normalize=True):
         images = [m["image"] if m["type"] == "image" else m["video_chunk"][0] for m in medias]
         pixels = [np.asarray(image.convert("RGB").resize((56, 56))) for image in images]
-        grid = torch.tensor(np.stack(pixels)).float().div(127.5).sub(1)
+        grid = torch.tensor(np.stack(pixels)).float()
+        if do_normalize:
+            grid = grid.div(127.5).sub(1)
         patches = grid.view(-1, 4, 14, 4, 14, 3).permute(0, 1, 3, 5, 2, 4).reshape(-1, 3, 14, 14)
         sizes = torch.tensor([[1, 4, 4]] * len(medias))
         return BatchFeature({"pixel_values": patches, "grid_thws": sizes})
@@ -45,7 +48,18 @@ class TinyKimiImageProcessor(BaseImageProcessor):
 _PROCESSOR_CONFIG: Config = {
     "image_processor_type": "TinyKimiImageProcessor",
     "auto_map": {"AutoImageProcessor": "tiny_processing.TinyKimiImageProcessor"},
-    "media_proc_cfg": {},
+    "media_proc_cfg": {
+        "patch_size": PATCH,
+        "merge_kernel_size": 2,
+        "temporal_merge_kernel_size": 4,
+        "in_patch_limit": 16,
+        "in_patch_limit_each_frame": 16,
+        "in_patch_limit_video": None,
+        "patch_limit_on_one_side": 4,
+        "fixed_output_tokens": None,
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_std": [0.5, 0.5, 0.5],
+    },
 }
 
 

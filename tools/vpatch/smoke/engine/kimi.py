@@ -10,6 +10,7 @@ overwrites, and the router reads it.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -22,8 +23,13 @@ from vpatch.smoke.engine.checkpoint import (
     write_image_processor,
     write_tokenizer,
 )
+from vpatch.smoke.engine.int4 import QUANTIZATION, quantize_experts
 from vpatch.smoke.engine.shapes import PATCH, Shape
 
+KINDS = ("plain", "int4")
+"""What a target's experts are saved as."""
+SCHEMAS = ("old", "new")
+"""Of the config: the hub's own, and that of transformers' `Kimi_K25Config`."""
 _TOKENS: Config = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 
 
@@ -82,33 +88,74 @@ def text_config(shape: Shape) -> Config:
 
 
 def vision_config(shape: Shape) -> Config:
-    """The vision tower's config."""
+    """What both schemas say of the vision tower alike."""
     return {
         "patch_size": PATCH,
-        "init_pos_emb_height": 8,
-        "init_pos_emb_width": 8,
-        "init_pos_emb_time": 4,
         "num_attention_heads": 2,
         "num_hidden_layers": 1,
         "hidden_size": shape.vision_hidden,
         "intermediate_size": shape.vision_dense,
         "merge_kernel_size": [2, 2],
-        "mm_hidden_size": shape.vision_hidden,
     }
 
 
-def target_config(shape: Shape, text: Config) -> Config:
-    """The whole model's config around a text model's."""
-    return {
+def target_config(shape: Shape, kind: str, schema: str) -> Config:
+    """The whole model's config.
+
+    Args:
+        kind: Of KINDS.
+        schema: Of SCHEMAS: vLLM reads "old" before v0.32.0 and "new" from there on.
+    """
+    text = text_config(shape) | ({"quantization_config": QUANTIZATION} if kind == "int4" else {})
+    outer = {
         "architectures": ["KimiK25ForConditionalGeneration"],
         "model_type": "kimi_k25",
-        "text_config": text,
-        "vision_config": vision_config(shape),
-        "media_placeholder_token_id": shape.media,
         "use_unified_vision_chunk": True,
         "tie_word_embeddings": False,
         **_TOKENS,
+    }
+    return outer | (_old_schema if schema == "old" else _new_schema)(shape, text)
+
+
+def _old_schema(shape: Shape, text: Config) -> Config:
+    own = {
+        "init_pos_emb_height": 8,
+        "init_pos_emb_width": 8,
+        "init_pos_emb_time": 4,
+        "mm_hidden_size": shape.vision_hidden,
+    }
+    return {
+        "text_config": text,
+        "vision_config": vision_config(shape) | own,
+        "media_placeholder_token_id": shape.media,
         "torch_dtype": shape.dtype,
+    }
+
+
+def _new_schema(shape: Shape, text: Config) -> Config:
+    renamed = ("rope_scaling", "rope_theta", "torch_dtype")
+    rope = {"rope_type": "default", "rope_theta": text["rope_theta"]}
+    if shape.yarn:
+        rope |= {key: value for key, value in yarn(shape).items() if key != "type"}
+        rope["rope_type"] = "yarn"
+    own = {"model_type": "deepseek_v3", "rope_parameters": rope, "dtype": shape.dtype}
+    vision = {
+        "model_type": "kimi_k25_vision",
+        "pos_emb_height": 8,
+        "pos_emb_width": 8,
+        "pos_emb_time": 4,
+        "hidden_act": "gelu_pytorch_tanh",
+    }
+    return {
+        "text_config": {key: text[key] for key in text if key not in renamed} | own,
+        "vision_config": vision_config(shape) | vision,
+        "projection_hidden_size": shape.vision_hidden,
+        "projection_layer_norm_eps": 1e-5,
+        "image_token_id": shape.media,
+        "video_token_id": shape.vocab,  # as in the real one, no token of the vocabulary
+        "vision_start_token_id": 1,
+        "vision_end_token_id": 2,
+        "dtype": shape.dtype,
     }
 
 
@@ -173,13 +220,36 @@ def vision_weights(make: Maker) -> Weights:
     return weights
 
 
-def write_target(folder: Path, shape: Shape) -> Weights:
-    """A whole Kimi-K2.5; returns the text model's weights as saved."""
+class Written(NamedTuple):
+    """What a target is made of.
+
+    Attributes:
+        text: The text model's weights as saved, or, where they are packed, before.
+        parameters: How many values the whole model has.
+    """
+
+    text: Weights
+    parameters: int
+
+
+def write_target(folder: Path, shape: Shape, kind: str = "plain", schema: str = "old") -> Written:
+    """A whole Kimi-K2.5.
+
+    Args:
+        folder: Of the checkpoint.
+        shape: Its dimensions.
+        kind: Of KINDS.
+        schema: Of SCHEMAS.
+
+    Raises:
+        ValueError: An INT4 expert's columns are not whole groups.
+    """
     make = Maker(shape)
-    inner = saved(text_weights(make), shape)
+    text = saved(text_weights(make), shape)
+    vision = saved(vision_weights(make), shape)
+    inner = quantize_experts(text) if kind == "int4" else text
     outer = {f"language_model.{name}": weight for name, weight in inner.items()}
-    outer |= saved(vision_weights(make), shape)
-    write(folder, target_config(shape, text_config(shape)), outer)
+    write(folder, target_config(shape, kind, schema), outer | vision)
     write_tokenizer(folder, shape)
     write_image_processor(folder)
-    return inner
+    return Written(text, sum(weight.numel() for weight in (text | vision).values()))

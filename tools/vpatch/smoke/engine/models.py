@@ -4,32 +4,44 @@ A SPEC is one JSON object:
 
     folder    where each checkpoint becomes a folder of its name
     shape     fields of Shape; what it leaves out is CPU's
-    targets   name; kind: plain; schema: old; layers, dense: other
-              than the shape's, or null
+    targets   name; kind: plain, or int4 for packed experts; schema: old, or new for the config
+              of v0.32.0 on; layers, dense: other than the shape's, or null
     drafters  name; target: a target's name; kind: llama, mla, mla31 or mlanorm; ids: the layers
               whose states it takes, or null for the release's default of three; form: where the
               config keeps them (FORMS); vocabulary: reduced or full; changes: laid over the config
 
-Prints one JSON object: by name of each target and drafter its folder and what is in it. The bytes
-of a checkpoint depend on the SPEC alone.
+Prints one JSON object: by name of each target and drafter its folder and how many values it has,
+and of a target how far apart neighbouring layers' states and the router's choices are (the smallest
+relative distance, and the smallest margin, over a seeded prompt). The bytes of a checkpoint depend
+on the SPEC alone.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vpatch.smoke.engine import drafters
+import torch
+
+from vpatch.smoke.engine import drafters, kimi
 from vpatch.smoke.engine.checkpoint import Config, Weights, saved, write
-from vpatch.smoke.engine.kimi import write_target
+from vpatch.smoke.engine.reference import Reference
 from vpatch.smoke.engine.shapes import Shape
 
+_PROMPT = 64
 DEFAULT_STATES = 3
 """So many states a drafter takes where its config names no layers."""
+
+
+def _check_names(name: str, known: Mapping[str, tuple[str, ...]], own: Mapping[str, str]) -> None:
+    for field, value in own.items():
+        if value not in known[field]:
+            raise ValueError(f"{name}: {field} is {value}, not {', '.join(known[field])}")
 
 
 @dataclass(frozen=True)
@@ -41,6 +53,10 @@ class Target:
     schema: str = "old"
     layers: int | None = None
     dense: int | None = None
+
+    def __post_init__(self) -> None:
+        known = {"kind": kimi.KINDS, "schema": kimi.SCHEMAS}
+        _check_names(self.name, known, {"kind": self.kind, "schema": self.schema})
 
     def shape(self, of_all: Shape) -> Shape:
         """The SPEC's shape with this target's own numbers of layers."""
@@ -64,16 +80,13 @@ class Drafter:
     changes: Config | None = None
 
     def __post_init__(self) -> None:
-        known_of = {
-            "kind": list(drafters.KINDS),
-            "form": list(FORMS),
-            "vocabulary": list(drafters.VOCABULARIES),
+        known = {
+            "kind": tuple(drafters.KINDS),
+            "form": tuple(FORMS),
+            "vocabulary": tuple(drafters.VOCABULARIES),
         }
-        for name, known in known_of.items():
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{self.name}: no {name} {getattr(self, name)}: {', '.join(known)}"
-                )
+        own = {"kind": self.kind, "form": self.form, "vocabulary": self.vocabulary}
+        _check_names(self.name, known, own)
         if (self.ids is None) != (self.form == "none"):
             raise ValueError(f"{self.name}: form none goes with ids null, each other form with ids")
         if self.form == "speculators" and self.kind != "llama":
@@ -137,6 +150,20 @@ def write_drafter(folder: Path, drafter: Drafter, shape: Shape, target: Weights)
     return weights
 
 
+def apart(checkpoint: Path, shape: Shape) -> dict[str, float | None]:
+    """How far apart a target's layers and its router's choices are, as the reference computes them.
+
+    Returns:
+        "layers_apart": Run.apart, "router_margin": Run.margin, null where no layer has experts.
+    """
+    stream = torch.Generator().manual_seed(shape.seed)
+    tokens = torch.randint(4, shape.media, (_PROMPT,), generator=stream).tolist()
+    reference = Reference.open(checkpoint)
+    run = reference.run(reference.embed(tokens))
+    margin = run.margin if math.isfinite(run.margin) else None  # JSON has no infinity
+    return {"layers_apart": run.apart, "router_margin": margin}
+
+
 def _count(weights: Weights) -> int:
     return sum(weight.numel() for weight in weights.values())
 
@@ -154,8 +181,11 @@ def main(spec: dict[str, Any]) -> dict[str, Any]:
     texts: dict[str, Weights] = {}
     found: dict[str, Any] = {"targets": {}, "drafters": {}}
     for name, target in targets.items():
-        texts[name] = write_target(folder / name, target.shape(shape))
-        found["targets"][name] = {"folder": str(folder / name), "parameters": _count(texts[name])}
+        own = target.shape(shape)
+        written = kimi.write_target(folder / name, own, target.kind, target.schema)
+        texts[name] = written.text
+        about = {"folder": str(folder / name), "parameters": written.parameters}
+        found["targets"][name] = about | apart(folder / name, own)
     for drafter in of_all:
         of_target = targets[drafter.target].shape(shape)
         weights = write_drafter(folder / drafter.name, drafter, of_target, texts[drafter.target])

@@ -18,8 +18,46 @@ import torch
 from safetensors.torch import load_file
 from torch.nn.functional import silu
 
+from vpatch.smoke.engine.int4 import dequantize_experts
+from vpatch.smoke.engine.rotary import Rotary
+
 Config = dict[str, Any]
 Weights = dict[str, torch.Tensor]
+
+_ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
+_TERMS = 2048
+"""The longest dot product of CPU's and CUDA's shapes: an output projection over all heads."""
+
+
+def bound(dtype: str, layers: int = 8) -> float:
+    """How far a correct engine's state may be from the reference's: |s' - s| / |s|, Euclidean.
+
+    Of one layer's state at one position. Rounding to nearest moves a value by at most u (2^-8 in
+    bfloat16) of its size, evenly within that, so a rounded vector is off by at most u / sqrt(3) of
+    its length. A layer rounds the residual stream twice, after attention and after the MLP. What
+    the two add is 0.12 to 0.43 of the stream in kimi.py's models (averages over tokens), and the
+    last of about 7 roundings: 0.4 * sqrt(7) is about 1, so that each of them counts as one more
+    rounding of the stream. These four errors are independent and their signs random, so they add
+    up as a random walk:
+
+        u / sqrt(3) * sqrt(4 * layers)
+
+    Sums are made in float32, whatever the dtype: a dot product of n terms adds sqrt(n) * 2^-24 to
+    u. The factor 2 on top is for the row that is farthest off, for what a layer makes of the
+    error that it takes in, and for kernels that round more often (MLA in latent space, experts one
+    by one).
+
+    Beside it, for 8 layers in bfloat16 (2.6 %): with each operation rounded (Reference's
+    `rounding`) rows are off by 1.0 % on average and 1.4 % at most, and neighbouring layers are
+    17 % (CPU's shape) and 22 % (CUDA's) apart. In float32 (0.0018 %) the reference itself is off
+    by 0.00007 % from the same in float64.
+
+    Args:
+        dtype: "bfloat16", "float16" or "float32": what the engine computes in.
+        layers: How many layers came before the state. The same bound serves all layers of a model.
+    """
+    roundoff = _ROUNDOFF[dtype] + math.sqrt(_TERMS) * _ROUNDOFF["float32"]
+    return 2 * roundoff / math.sqrt(3) * math.sqrt(4 * layers)
 
 
 @dataclass(frozen=True)
@@ -39,22 +77,44 @@ class Run:
     logits: torch.Tensor
     margin: float
 
+    @property
+    def apart(self) -> float:
+        """The smallest distance of neighbouring layers' states, relative to the earlier one's size.
+
+        Euclidean, over all tokens: |s[i + 1] - s[i]| / |s[i]|. A bound on the states' deviation has
+        to be well below it, or one layer's states pass for another's.
+        """
+        steps = (self.states[1:] - self.states[:-1]).norm(dim=-1)
+        distance: float = (steps / self.states[:-1].norm(dim=-1)).min().item()
+        return distance
+
 
 class Reference:
-    """A text model, from its config and its tensors under DeepSeek-V3's names."""
+    """A text model, from its config and its tensors under DeepSeek-V3's names.
 
-    def __init__(self, config: Config, weights: Weights) -> None:
+    Args:
+        config: The text model's.
+        weights: In any dtype; everything is computed in float32.
+        rounding: The dtype that each operation's result is rounded to, as a model in that dtype
+            rounds it; None for the reference itself.
+    """
+
+    def __init__(
+        self, config: Config, weights: Weights, rounding: torch.dtype | None = None
+    ) -> None:
         self._config = config
+        self._rotary = Rotary.of(config)
+        self._rounding = rounding
         self._weights = {name: weight.float() for name, weight in weights.items()}
 
     @classmethod
-    def open(cls, checkpoint: Path) -> Reference:
-        """Reads a Kimi-K2.5 checkpoint's language model."""
+    def open(cls, checkpoint: Path, rounding: torch.dtype | None = None) -> Reference:
+        """Reads a Kimi-K2.5 checkpoint's language model, INT4 experts as the format says."""
         config = json.loads((checkpoint / "config.json").read_text())["text_config"]
         prefix = "language_model."
         tensors = load_file(checkpoint / "model.safetensors")
         inner = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        return cls(config, inner)
+        return cls(config, dequantize_experts(inner), rounding)
 
     def weight(self, name: str) -> torch.Tensor:
         """One tensor of the checkpoint."""
@@ -74,29 +134,33 @@ class Reference:
         for layer in range(self._config["num_hidden_layers"]):
             prefix = f"model.layers.{layer}."
             normed = self._norm(stream, f"{prefix}input_layernorm")
-            stream = stream + self._attention(normed, f"{prefix}self_attn.")
+            stream = self._round(stream + self._attention(normed, f"{prefix}self_attn."))
             normed = self._norm(stream, f"{prefix}post_attention_layernorm")
             if f"{prefix}mlp.gate.weight" in self._weights:
                 added, margin = self._experts(normed, f"{prefix}mlp.")
                 margins.append(margin)
             else:
                 added = self._mlp(normed, f"{prefix}mlp.")
-            stream = stream + added
+            stream = self._round(stream + added)
             states.append(stream)
         logits = self._linear(self._norm(stream, "model.norm"), "lm_head")
         return Run(torch.stack(states), logits, min(margins))
 
+    def _round(self, x: torch.Tensor) -> torch.Tensor:
+        return x if self._rounding is None else x.to(self._rounding).float()
+
     def _linear(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        return x @ self._weights[f"{name}.weight"].T
+        return self._round(x @ self._weights[f"{name}.weight"].T)
 
     def _norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
         mean_square = x.square().mean(dim=-1, keepdim=True)
         scale = torch.rsqrt(mean_square + self._config["rms_norm_eps"])
-        return x * scale * self._weights[f"{name}.weight"]
+        return self._round(x * scale * self._weights[f"{name}.weight"])
 
     def _mlp(self, x: torch.Tensor, prefix: str) -> torch.Tensor:
         gate = silu(self._linear(x, f"{prefix}gate_proj"))
-        return self._linear(gate * self._linear(x, f"{prefix}up_proj"), f"{prefix}down_proj")
+        inner = self._round(gate * self._linear(x, f"{prefix}up_proj"))
+        return self._linear(inner, f"{prefix}down_proj")
 
     def _attention(self, x: torch.Tensor, prefix: str) -> torch.Tensor:
         config, tokens = self._config, x.shape[0]
@@ -112,60 +176,19 @@ class Reference:
         key_nope, values = expanded.split([nope, value], -1)
 
         # The rotary part of the key is one for all heads.
-        query_rope = self._rotate(query[..., nope:])
-        key_rope = self._rotate(key_rope.unsqueeze(1)).expand(tokens, heads, rope)
+        query_rope = self._round(self._rotary.rotate(query[..., nope:]))
+        key_rope = self._round(self._rotary.rotate(key_rope.unsqueeze(1)))
         scores = torch.einsum("qhd,khd->hqk", query[..., :nope], key_nope)
-        scores = scores + torch.einsum("qhd,khd->hqk", query_rope, key_rope)
-        scores = scores * (self._score_gain() * (nope + rope) ** -0.5)
+        scores = scores + torch.einsum("qhd,kd->hqk", query_rope, key_rope.squeeze(1))
+        scores = scores * (self._rotary.score_gain * (nope + rope) ** -0.5)
         future = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
-        weights = scores.masked_fill(future, -math.inf).softmax(-1)
-        mixed = torch.einsum("hqk,khd->qhd", weights, values)
+        # Attention kernels keep scores in float32 and round what multiplies the values.
+        weights = self._round(scores.masked_fill(future, -math.inf).softmax(-1))
+        mixed = self._round(torch.einsum("hqk,khd->qhd", weights, values))
         return self._linear(mixed.reshape(tokens, heads * value), f"{prefix}o_proj")
 
-    def _score_gain(self) -> float:
-        scaling = self._config["rope_scaling"]
-        if scaling is None:
-            return 1.0
-        gain = _mscale(scaling["factor"], scaling["mscale_all_dim"])
-        return gain * gain
-
-    def _rotate(self, x: torch.Tensor) -> torch.Tensor:
-        """[tokens, heads, rope]; neighbouring values are the real and the imaginary part."""
-        angles = torch.arange(x.shape[0]).float()[:, None] * self._frequencies()
-        turn = torch.polar(torch.ones_like(angles), angles)[:, None, :]
-        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2).contiguous())
-        return torch.view_as_real(pairs * turn).flatten(-2) * self._rotary_gain()
-
-    def _rotary_gain(self) -> float:
-        scaling = self._config["rope_scaling"]
-        if scaling is None:
-            return 1.0
-        factor = scaling["factor"]
-        return _mscale(factor, scaling["mscale"]) / _mscale(factor, scaling["mscale_all_dim"])
-
-    def _frequencies(self) -> torch.Tensor:
-        """YaRN: fast dimensions as they are, slow ones stretched by the factor, a ramp between."""
-        size: int = self._config["qk_rope_head_dim"]
-        base: float = self._config["rope_theta"]
-        plain = base ** -(torch.arange(0, size, 2).float() / size)
-        scaling = self._config["rope_scaling"]
-        if scaling is None:
-            return plain
-
-        def dimension(rotations: float) -> float:
-            # The dimension that turns so often over the original context.
-            context = scaling["original_max_position_embeddings"]
-            turns = context / (rotations * 2 * math.pi)
-            return size * math.log(turns) / (2 * math.log(base))
-
-        low = max(math.floor(dimension(scaling["beta_fast"])), 0)
-        high = min(math.ceil(dimension(scaling["beta_slow"])), size - 1)
-        ramp = (torch.arange(size // 2).float() - low) / max(high - low, 0.001)
-        stretched = ramp.clamp(0, 1)
-        return plain / scaling["factor"] * stretched + plain * (1 - stretched)
-
     def _experts(self, x: torch.Tensor, prefix: str) -> tuple[torch.Tensor, float]:
-        scores = self._linear(x, f"{prefix}gate").sigmoid()
+        scores = self._round(self._linear(x, f"{prefix}gate").sigmoid())
         chosen, margin = self._choose(
             scores + self._weights[f"{prefix}gate.e_score_correction_bias"]
         )
@@ -178,7 +201,8 @@ class Reference:
         for token, experts, counts in zip(x, chosen.tolist(), shares, strict=True):
             outputs = [self._mlp(token, f"{prefix}experts.{expert}.") for expert in experts]
             rows.append(sum(count * out for count, out in zip(counts, outputs, strict=True)))
-        return torch.stack(rows) + self._mlp(x, f"{prefix}shared_experts."), margin
+        routed = self._round(torch.stack(rows))
+        return self._round(routed + self._mlp(x, f"{prefix}shared_experts.")), margin
 
     def _choose(self, scores: torch.Tensor) -> tuple[torch.Tensor, float]:
         """The best groups by the sum of their two best experts, then the best experts of those."""
@@ -192,7 +216,3 @@ class Reference:
         best = limited.topk(count + 1, dim=-1)
         margin = (best.values[:, count - 1] - best.values[:, count]).min().item()
         return best.indices[:, :count], margin
-
-
-def _mscale(factor: float, mscale: float) -> float:
-    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
