@@ -55,6 +55,32 @@ def test_two_releases_cannot_run_on_a_cpu(version: str) -> None:
     assert facts(version).not_on("cuda") is None
 
 
+def test_mla_on_a_cpu_is_expanded_then_missing_then_a_kernel() -> None:
+    old, middle, new = facts("0.17.1"), facts("0.26.0"), facts("0.32.0")
+    assert old.lacks(mla=True, device="cpu") is None
+    assert "no CPU" in (middle.lacks(mla=True, device="cpu") or "")
+    assert middle.lacks(mla=False, device="cpu") is None
+    assert middle.lacks(mla=True, device="cuda") is None
+    assert new.lacks(mla=True, device="cpu") is None
+    off = [
+        one.variables("cpu", "v1", mla=mla)["VLLM_MLA_DISABLE"]
+        for one in (old, new)
+        for mla in (False, True)
+    ]
+    assert off == ["1", "1", "1", "0"]
+
+
+def test_only_the_cpus_kernel_asks_for_a_shape() -> None:
+    assert facts("0.32.0").shape_changes(mla=True, device="cpu")["kv_rank"] == 512
+    assert not facts("0.32.0").shape_changes(mla=False, device="cpu")
+    assert not facts("0.32.0").shape_changes(mla=True, device="cuda")
+    assert not facts("0.17.1").shape_changes(mla=True, device="cpu")
+
+
+def test_modules_are_scanned_from_0_30_on() -> None:
+    assert [facts(one).scans_modules for one in ("0.29.0", "0.32.0")] == [False, True]
+
+
 def test_only_0_18_stops_without_names_in_ld_preload() -> None:
     asking = [
         version

@@ -19,6 +19,7 @@ from vpatch.smoke.env_host import Device
 
 Runner = Literal["v1", "v2"]
 Schema = Literal["old", "new"]
+CpuMla = Literal["expanded", "none", "kernel"]
 Value = TypeVar("Value")
 
 OLDEST, NEWEST = Version("0.16.0"), Version("0.33.0")
@@ -59,8 +60,13 @@ _MODULE_SCAN: Table[bool] = (
     ("0.16", False),
     # On a CPU the worker reads `vars()` of every object of every module, and llvmlite's `ffi.lib`,
     # imported by the image processor in the same process, answers `__dict__` with a function. In
-    # v0.32.0 and v0.33.0, not in v0.26.0; the guard harms none between.
-    ("0.27", True),
+    # v0.32.0 and v0.33.0, not in v0.29.0; the guard harms none between.
+    ("0.30", True),
+)
+_CPU_MLA: Table[CpuMla] = (
+    ("0.16", "expanded"),  # the series' drafter obeys VLLM_MLA_DISABLE
+    ("0.18", "none"),  # upstream's does not, and finds no kernel
+    ("0.28", "kernel"),  # of one head size, and of no block size that a Llama drafter shares
 )
 _SCHEMAS: Table[tuple[Schema, ...]] = (
     ("0.16", ("old",)),  # vLLM's own KimiK25Config
@@ -86,9 +92,18 @@ _CPU_ALWAYS: Mapping[str, str] = {
     "TORCHINDUCTOR_VEC_ISA_OK": "0",  # finding out what the CPU has takes longer than it saves
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # two engines at once would share a core
-    # Kernels for MLA came with v0.28, for one size of head, and share no block size with a Llama
-    # drafter's: attention runs on expanded heads.
-    "VLLM_MLA_DISABLE": "1",
+    "VLLM_MLA_DISABLE": "1",  # attention on expanded heads
+}
+# What a CPU's kernel for MLA takes is a latent of 512 and 64 rotated values; the rest follows from
+# how engine/drafters.py makes a drafter with MLA.
+_KERNEL_SHAPE: Mapping[str, int] = {
+    "hidden": 512,
+    "q_rank": 512,
+    "kv_rank": 512,
+    "nope": 128,
+    "rope": 64,
+    "value": 128,
+    "draft_heads": 8,
 }
 _CUDA_ALWAYS: Mapping[str, str] = {
     "VLLM_USE_FLASHINFER_SAMPLER": "0",  # or a missing flashinfer kills the engine
@@ -105,6 +120,7 @@ class ReleaseFacts:
             the facts are those of the newest release that was.
         needs_cpu_drafter: On a CPU, engine/cpu_drafter.py has to stand in.
         scans_modules: On a CPU, llvmlite has to be kept from the worker's look at all modules.
+        cpu_mla: How MLA runs on a CPU: on expanded heads; not at all in a drafter; by a kernel.
         schemas: Of the target's config.json, those that the release reads; the usual one first.
         structured_output: The argument of SamplingParams for structured output.
     """
@@ -113,6 +129,7 @@ class ReleaseFacts:
     read: bool
     needs_cpu_drafter: bool
     scans_modules: bool
+    cpu_mla: CpuMla
     schemas: tuple[Schema, ...]
     structured_output: str = "structured_outputs"  # `guided_decoding` until v0.11
 
@@ -133,12 +150,31 @@ class ReleaseFacts:
         """What the release takes for a Kimi-K2.5 where no variable chooses."""
         return "v1" if device == "cpu" else _at(self.version, _DEFAULT_CUDA)
 
-    def variables(self, device: Device, runner: Runner) -> Mapping[str, str]:
-        """Environment variables that choose the runner and fit the device."""
+    def variables(self, device: Device, runner: Runner, *, mla: bool = False) -> Mapping[str, str]:
+        """Environment variables that choose the runner and fit the device.
+
+        Args:
+            device: Where the engine runs.
+            runner: The model runner.
+            mla: Whether the drafter attends with MLA. What is compared with such a start, as one
+                without a drafter, needs the same variables.
+        """
         chosen = {_RUNNER_VARIABLE: "1" if runner == "v2" else "0"}
         if device == "cuda":
             return {**_CUDA_ALWAYS, **chosen}
+        if mla and self.cpu_mla == "kernel":
+            chosen["VLLM_MLA_DISABLE"] = "0"
         return {**_CPU_ALWAYS, **_at(self.version, _CPU_VARIABLES), **chosen}
+
+    def lacks(self, mla: bool, device: Device) -> str | None:
+        """Why a drafter of this kind cannot run on this device; None where it can."""
+        if device == "cpu" and mla and self.cpu_mla == "none":
+            return "its drafters with MLA need a kernel that it has on no CPU"
+        return self.not_on(device)
+
+    def shape_changes(self, mla: bool, device: Device) -> Mapping[str, int]:
+        """What has to be laid over the device's Shape (engine/shapes.py) beside such a drafter."""
+        return _KERNEL_SHAPE if device == "cpu" and mla and self.cpu_mla == "kernel" else {}
 
     def options(self, device: Device, *, images: bool = False) -> Mapping[str, Any]:  # noqa: ARG002
         """Arguments of ``LLM(...)``, by one name in all these releases.
@@ -162,7 +198,7 @@ class ReleaseFacts:
         Args:
             mla: Whether the drafter attends with MLA, as the target does.
             runner: The model runner.
-            device: Where; on a CPU nothing attends with MLA.
+            device: Where; MRV2 runs on no CPU.
 
         Returns:
             A pattern that the refusal's message matches, or None.
@@ -194,6 +230,7 @@ def facts_of(version: Version) -> ReleaseFacts:
         read=plain.release[:2] <= NEWEST.release[:2],
         needs_cpu_drafter=_at(plain, _CPU_PLUGIN),
         scans_modules=_at(plain, _MODULE_SCAN),
+        cpu_mla=_at(plain, _CPU_MLA),
         schemas=_at(plain, _SCHEMAS),
     )
 
