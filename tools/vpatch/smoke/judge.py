@@ -159,7 +159,9 @@ def right_states(name: str, phase: str | None = None) -> Callable[[Outcomes], Ju
         if missing or not rows:
             return Judged("fail", f"{missing} input tokens have no row; worst {said} ({scale})")
         if within != rows:
-            return Judged("fail", f"{within} of {rows} rows within the bound; worst {said} ({scale})")
+            return Judged(
+                "fail", f"{within} of {rows} rows within the bound; worst {said} ({scale})"
+            )
         return Judged("pass", f"{rows} rows, worst {said} ({scale})")
 
     return judge
@@ -205,7 +207,8 @@ def _is_tie(compared: list[dict[str, Any]], mine: Sequence[int], theirs: Sequenc
     if not compared or len(mine) != len(theirs):
         return False
     margin: float = compared[0]["token_margins"][_first(mine, theirs)]
-    return margin < _TIE * compared[0]["logit_scale"]
+    scale: float = compared[0]["logit_scale"]
+    return margin < _TIE * scale
 
 
 def _drafts(outcome: Outcome) -> str:
@@ -227,9 +230,7 @@ def some_accepted(name: str) -> Callable[[Outcomes], Judged]:
 
     def judge(outcomes: Outcomes) -> Judged:
         drafted, accepted = acceptance(outcomes[name])
-        rates = ", ".join(
-            f"{yes}/{all_}" for yes, all_ in zip(accepted, drafted, strict=True)
-        )
+        rates = ", ".join(f"{yes}/{all_}" for yes, all_ in zip(accepted, drafted, strict=True))
         verdict: Verdict = "pass" if sum(accepted) else "fail"
         return Judged(verdict, f"accepted by place in the draft: {rates}")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
+from vpatch.errors import UsageError
 from vpatch.smoke import judge
 from vpatch.smoke.environment import Device
 from vpatch.smoke.judge import Check
@@ -63,7 +63,7 @@ DRAFTERS = (
     Drafter("mla-norm", "mlanorm", None, "none", "full", tier="full"),
 )
 
-# Wrong ids for a drafter with a `fc` for three states -> what its refusal has to say.
+# Wrong ids for a drafter whose `fc` takes three states -> what its refusal has to say.
 WRONG_IDS: Mapping[str, tuple[tuple[int, ...], str]] = {
     "ids-outside": ((1, 3, 99), r"\[99\].*8 layers"),
     "ids-descending": ((7, 3, 1), r"\[7, 3, 1\].*ascending"),
@@ -93,8 +93,14 @@ class Scale:
 
 
 SCALES: Mapping[Device, Scale] = {
-    "cpu": Scale("CPU", "float32", (5, 17, 40), 24, 16, 128, reference_guesses=True),
-    "cuda": Scale("CUDA", "bfloat16", (3, 8, 17, 33, 64, 90), 32, 48, 256, reference_guesses=False),
+    "cpu": Scale("cpu", "float32", (5, 17, 40), 24, 16, 128, reference_guesses=True),
+    "cuda": Scale("cuda", "bfloat16", (3, 8, 17, 33, 64, 90), 32, 48, 256, reference_guesses=False),
+}
+
+
+_MODE_VARIABLES: Mapping[Device, Mapping[str, str]] = {
+    "cpu": {"OMP_NUM_THREADS": "1"},  # two engines run beside each other
+    "cuda": {},
 }
 
 
@@ -139,9 +145,16 @@ def prompts(scale: Scale) -> list[list[int]]:
     return [[stream.randrange(4, _MEDIA - 1) for _ in range(count)] for count in scale.prompts]
 
 
-class Planner:
-    """Puts a plan together."""
+def make_plan(wish: Wish, facts: ReleaseFacts) -> Plan:
+    """What a wish comes to on a release.
 
+    Raises:
+        UsageError: The wish names a check that there is not.
+    """
+    return _Planner(wish, facts).plan()
+
+
+class _Planner:
     def __init__(self, wish: Wish, facts: ReleaseFacts) -> None:
         self._wish = wish
         self._facts = facts
@@ -151,11 +164,6 @@ class Planner:
         self._drafters: dict[str, Drafter] = {}
 
     def plan(self) -> Plan:
-        """Everything that the wish asks for.
-
-        Raises:
-            UsageError: A check's name is none of the plan's.
-        """
         for runner in self._wish.runners:
             for mode in self._modes():
                 self._add_target(runner, mode)
@@ -182,7 +190,12 @@ class Planner:
         name = f"target/{runner}/{mode}"
         self._start(name, None, runner, mode)
         self._checks.append(
-            Check(f"starts/{name}", (name,), lambda found: judge.did_start(found[name]), judge.did_start)
+            Check(
+                f"starts/{name}",
+                (name,),
+                lambda found: judge.did_start(found[name]),
+                judge.did_start,
+            )
         )
 
     def _add_drafter(self, drafter: Drafter, runner: Runner, mode: Mode) -> None:
@@ -196,14 +209,18 @@ class Planner:
         self._start(start, drafter, runner, mode)
         own = (start,)
         self._checks += [
-            Check(f"starts/{start}", own, lambda found: judge.did_start(found[start]), judge.did_start),
+            Check(
+                f"starts/{start}", own, lambda found: judge.did_start(found[start]), judge.did_start
+            ),
             Check(f"ids/{start}", own, judge.took_ids(start, drafter.asked)),
             Check(f"states/{start}", own, judge.right_states(start)),
             Check(f"greedy/{start}", (start, base), judge.same_tokens(start, base)),
             Check(f"mixed-batch/{start}", own, judge.mixed_steps(start, "mixed")),
         ]
         if drafter.name == "llama-nested":
-            self._checks.append(Check(f"chunked-prefill/{start}", own, judge.took_pieces(start, "batch")))
+            self._checks.append(
+                Check(f"chunked-prefill/{start}", own, judge.took_pieces(start, "batch"))
+            )
         if drafter.guesses_some:
             self._checks.append(Check(f"accepted/{start}", own, judge.some_accepted(start)))
         if drafter.mla and self._scale.reference_guesses:
@@ -213,7 +230,8 @@ class Planner:
         """Wrong configs, beside a target whose weights cannot be read."""
         runner = self._wish.runners[0]
         for name, (ids, pattern) in WRONG_IDS.items():
-            drafter = Drafter(name, "llama", ids, "nested")
+            wrong = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": list(ids)}}
+            drafter = Drafter(name, "llama", (1, 3, 7), "nested", changes=wrong)
             start = f"{name}/{runner}/eager"
             self._start(start, drafter, runner, "eager", target="unreadable")
             asked = judge.refused(pattern, _CONFIG_ERROR_S)
@@ -235,6 +253,7 @@ class Planner:
             "record": True,
             "compile": mode == "compile",
             "plugin": self._facts.needs_cpu_drafter and device == "cpu",
+            "guard_scan": self._facts.scans_modules and device == "cpu",
             "options": {**self._options(drafter, mode)},
             "phases": self._phases(),
         }
@@ -242,7 +261,10 @@ class Planner:
             self._drafters[drafter.name] = drafter
             job |= {"drafter": drafter.name, "ids": list(drafter.asked)}
             job["guesses"] = drafter.mla and self._scale.reference_guesses
-        variables = dict(self._facts.variables(device, runner))
+        variables = {**self._facts.variables(device, runner), **_MODE_VARIABLES[device]}
+        if mode == "eager":
+            # Kimi's vision tower asks torch to compile even in eager mode.
+            variables["TORCH_COMPILE_DISABLE"] = "1"
         self._starts[name] = Start(name, job, variables)
 
     def _options(self, drafter: Drafter | None, mode: Mode) -> Job:
@@ -269,12 +291,20 @@ class Planner:
         ]
 
     def _narrowed(self) -> Plan:
+        for name in self._wish.checks:
+            if not any(wanted(check.name, [name]) for check in self._checks):
+                known = sorted({check.name.partition("/")[0] for check in self._checks})
+                raise UsageError(
+                    f"no check of this run is {name!r}, or below it",
+                    hint=f"Checks begin with: {', '.join(known)}.",
+                    code="no-check",
+                )
         checks = tuple(check for check in self._checks if wanted(check.name, self._wish.checks))
         needed = {start for check in checks for start in check.starts}
         starts = tuple(start for name, start in self._starts.items() if name in needed)
         used = {start.job.get("drafter") for start in starts}
         models = {
-            "shape": self._scale.shape,
+            "shape": {"preset": self._scale.shape},
             "targets": [{"name": "kimi", "kind": "plain", "schema": self._facts.schema}],
             "drafters": [_entry(one) for one in self._drafters.values() if one.name in used],
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -165,10 +166,8 @@ class Children:
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Ends the process and whatever it started."""
     _signal(process.pid, signal.SIGTERM)
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=_GRACE_S)
-    except subprocess.TimeoutExpired:
-        pass
     _signal(process.pid, signal.SIGKILL)
     process.wait()
 

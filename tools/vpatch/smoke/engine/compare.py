@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import sys
 import tempfile
 from collections import Counter
@@ -93,7 +92,8 @@ def nearest_layers(row: torch.Tensor, states: torch.Tensor) -> tuple[int, ...]:
 
 def relative(row: torch.Tensor, wanted: torch.Tensor) -> float:
     """The largest relative (Euclidean) deviation of any of the states; both [states, hidden]."""
-    return ((row - wanted).norm(dim=-1) / wanted.norm(dim=-1)).max().item()
+    deviation: float = ((row - wanted).norm(dim=-1) / wanted.norm(dim=-1)).max().item()
+    return deviation
 
 
 def compare_states(steps: Steps, request: Request, ids: list[int], limit: float) -> dict[str, Any]:
@@ -131,7 +131,9 @@ def compare_states(steps: Steps, request: Request, ids: list[int], limit: float)
 
 def _apart(states: torch.Tensor) -> float:
     """The smallest relative distance of neighbouring layers' states, over all tokens."""
-    return ((states[1:] - states[:-1]).norm(dim=-1) / states[:-1].norm(dim=-1)).min().item()
+    steps = (states[1:] - states[:-1]).norm(dim=-1) / states[:-1].norm(dim=-1)
+    smallest: float = steps.min().item()
+    return smallest
 
 
 def compare_answer(request: Request) -> dict[str, Any]:
@@ -221,7 +223,7 @@ class KeptRuns:
         self._folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
             save_file({name: value.contiguous() for name, value in values.items()}, file.name)
-        os.replace(file.name, path)
+        Path(file.name).replace(path)
         return run
 
 

@@ -7,7 +7,7 @@ size, for speed.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -97,15 +97,19 @@ class Shape:
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> Shape:
-        """A shape from JSON; what it leaves out is CPU's.
+        """A shape from JSON: fields laid over the preset that "preset" names; cpu where none does.
 
         Raises:
             ValueError: A name that no shape has, or sizes that do not go together.
         """
+        sizes = dict(values)
+        preset = sizes.pop("preset", "cpu")
+        if preset not in PRESETS:
+            raise ValueError(f"there is no shape {preset!r}; there is {', '.join(PRESETS)}")
         names = {field.name for field in fields(cls)}
-        if unknown := sorted(set(values) - names):
+        if unknown := sorted(set(sizes) - names):
             raise ValueError(f"a shape has no {', '.join(unknown)}; it has {', '.join(names)}")
-        return cls(**values)
+        return replace(PRESETS[preset], **sizes)
 
     def json(self) -> dict[str, Any]:
         """What `read` takes."""

@@ -161,10 +161,30 @@ def prepare(job: Job) -> None:
         from vpatch.smoke.engine import cpu_drafter
 
         cpu_drafter.register()
+    if job.get("guard_scan"):
+        _hide_from_scans()
     if job.get("compile"):
         from vpatch.smoke.engine import cpu_compile
 
         cpu_compile.use_vllm_compile()
+
+
+def _hide_from_scans() -> None:
+    """Gives llvmlite's library no attributes of Python's own names.
+
+    It answers any name with a function; a vLLM whose CPU worker reads `vars()` of every object of
+    every module then takes that function for the object's `__dict__`.
+    """
+    from llvmlite.binding import ffi
+
+    answer = ffi._lib_wrapper.__getattr__
+
+    def answer_but_dunders(self: Any, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return answer(self, name)
+
+    ffi._lib_wrapper.__getattr__ = answer_but_dunders
 
 
 def error_of(error: BaseException) -> dict[str, str]:

@@ -1,0 +1,92 @@
+"""What unpatched releases are known to do wrong: each line was seen.
+
+`--expect-unpatched` holds a run against these: a smoke that passes on a broken engine proves
+nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from vpatch.errors import UsageError
+from vpatch.smoke.environment import Device
+from vpatch.smoke.judge import Result
+
+_NOT_ACCEPTED = r"(?i)eagle3 is only supported for .* models\. Got .*model_type='kimi_k2'"
+_SWALLOWED = r"holds? \(2, 4, 5\)"
+
+
+@dataclass(frozen=True)
+class Known:
+    """A check that fails on unpatched releases.
+
+    Attributes:
+        releases: Which ones.
+        devices: Where.
+        check: A regular expression for the whole name of the check.
+        evidence: A regular expression that the check's evidence has to hold.
+    """
+
+    releases: str
+    devices: tuple[Device, ...]
+    check: str
+    evidence: str
+
+
+KNOWN = (
+    Known("<0.18", ("cpu", "cuda"), r"starts/(llama|mla)-.*", _NOT_ACCEPTED),
+    Known("<0.18", ("cpu", "cuda"), r"refused/.*", _NOT_ACCEPTED),
+)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A result held against what is known.
+
+    Attributes:
+        as_expected: It is what the unpatched release is known to do.
+    """
+
+    result: Result
+    as_expected: bool
+
+
+def expect(results: Sequence[Result], version: Version, device: Device) -> list[Expected]:
+    """Holds the results of an unpatched release against what is known of it.
+
+    A known check has to fail with its evidence; one whose start is known to fail cannot run; every
+    other one has to pass.
+
+    Raises:
+        UsageError: Nothing is known of this release on this device.
+    """
+    base = Version(version.base_version)
+    known = [
+        one for one in KNOWN if device in one.devices and SpecifierSet(one.releases).contains(base)
+    ]
+    if not known:
+        raise UsageError(
+            f"no errors of the unpatched v{base} on {device} are recorded",
+            hint="Run it with --unpatched, and judge the table yourself.",
+            code="nothing-known",
+        )
+    return [Expected(result, _as_expected(result, known)) for result in results]
+
+
+def _as_expected(result: Result, known: Sequence[Known]) -> bool:
+    mine = _of(result.check, known)
+    if mine is not None:
+        return result.verdict == "fail" and bool(re.search(mine.evidence, result.evidence))
+    if result.verdict == "not-run":
+        start = result.check.partition("/")[2]
+        return _of(f"starts/{start}", known) is not None
+    return result.verdict == "pass"
+
+
+def _of(check: str, known: Sequence[Known]) -> Known | None:
+    return next((one for one in known if re.fullmatch(one.check, check)), None)

@@ -1,0 +1,136 @@
+"""One smoke run: checkpoints, engine starts, verdicts."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vpatch.errors import HostError, VpatchError
+from vpatch.files import disk_errors
+from vpatch.smoke.environment import Environment
+from vpatch.smoke.judge import Result, judge_all
+from vpatch.smoke.plan import Plan
+from vpatch.smoke.run import Children, Outcome, Start, run_starts
+
+Say = Callable[[str], None]
+
+_MODELS_LIMIT_S = 300.0
+UNREADABLE = "unreadable"
+_WEIGHTS = "model.safetensors"
+
+
+def run_plan(
+    plan: Plan, environment: Environment, scratch: Path, kept: Path, say: Say
+) -> list[Result]:
+    """Runs everything of a plan.
+
+    Args:
+        plan: What to start and to ask.
+        environment: Where vLLM is.
+        scratch: An empty folder: checkpoints, jobs, logs.
+        kept: Caches that outlive the run, by content: compiled kernels, vLLM's findings about its
+            model classes.
+        say: Told each start's end.
+
+    Returns:
+        A result for each check, in the plan's order.
+
+    Raises:
+        HostError: The checkpoints cannot be written.
+    """
+    variables = _variables(environment, kept, scratch)
+    children = Children(environment, scratch, variables)
+    try:
+        with disk_errors(scratch):
+            models = write_models(plan.models, children, scratch)
+            starts = [_placed(start, models, environment, scratch) for start in plan.starts]
+            told = _Told(say, len(starts))
+            # One after the other on a GPU (engine/start.py waits for it): the second one imports.
+            outcomes = run_starts(starts, children, scratch, at_once=2, on_end=told.outcome)
+    finally:
+        children.close()
+    return judge_all(plan.checks, outcomes)
+
+
+def _variables(environment: Environment, kept: Path, scratch: Path) -> dict[str, str]:
+    kept.mkdir(parents=True, exist_ok=True)
+    site = environment.path[0].name if environment.path else "installed"
+    return {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the recorder is in the engine's process
+        "VLLM_CACHE_ROOT": str(kept / "vllm" / site),
+        "TORCHINDUCTOR_CACHE_DIR": str(kept / "inductor"),
+        "TRITON_CACHE_DIR": str(kept / "triton"),
+        "VLLM_CONFIG_ROOT": str(scratch / "home"),
+    }
+
+
+class _Told:
+    def __init__(self, say: Say, total: int) -> None:
+        self._say = say
+        self._total = total
+        self._done = 0
+
+    def outcome(self, outcome: Outcome) -> None:
+        self._done += 1
+        how = "ended with an error" if outcome.error else "answered"
+        self._say(
+            f"[{self._done}/{self._total}] {outcome.name} {how} after {outcome.seconds:.0f} s"
+        )
+
+
+def write_models(spec: Mapping[str, Any], children: Children, scratch: Path) -> Mapping[str, Path]:
+    """Writes the checkpoints; returns their folders by name."""
+    request, answer = scratch / "models.json", scratch / "models.answer.json"
+    log = scratch / "models.log"
+    folder = scratch / "models"
+    request.write_text(json.dumps({**spec, "folder": str(folder)}))
+    failure = children.module("models", request, log=log, limit=_MODELS_LIMIT_S, answer=answer)
+    if failure is not None:
+        last = (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        raise HostError(
+            f"the tiny checkpoints could not be written, their process {failure}: {last}",
+            hint="Run it again with --keep DIR and look at DIR/models.log.",
+            code="models",
+        )
+    found = json.loads(answer.read_text())
+    folders = {
+        name: Path(entry["folder"])
+        for kind in ("targets", "drafters")
+        for name, entry in found[kind].items()
+    }
+    folders[UNREADABLE] = _without_weights(next(iter(folders.values())), folder / UNREADABLE)
+    return folders
+
+
+def _without_weights(target: Path, folder: Path) -> Path:
+    """The target with a file in the weights' place that no loader takes: who reads it, fails."""
+    shutil.copytree(target, folder, copy_function=os.link)
+    (folder / _WEIGHTS).unlink()
+    (folder / _WEIGHTS).write_bytes(b"no weights are to be read here")
+    return folder
+
+
+def _placed(
+    start: Start, models: Mapping[str, Path], environment: Environment, scratch: Path
+) -> Start:
+    """The start with folders in the place of names."""
+    job = {**start.job, "runs": str(scratch / "reference")}
+    for role in ("target", "drafter"):
+        if job.get(role) is not None:
+            job[role] = str(_folder(models, job[role]))
+    if environment.device == "cuda":
+        job["lock"] = str(scratch / "engine.lock")
+    return replace(start, job=job)
+
+
+def _folder(models: Mapping[str, Path], name: str) -> Path:
+    if name not in models:
+        raise VpatchError(f"a start of the plan names {name}, which the plan does not make")
+    return models[name]

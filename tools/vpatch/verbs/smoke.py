@@ -1,0 +1,239 @@
+"""``vpatch smoke``: vLLM's own engine drafts and verifies on a tiny Kimi-K2.5."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import RenderableType
+
+from vpatch.errors import HostError, UsageError
+from vpatch.pipeline import Upstream
+from vpatch.report import Report, lines, plain, table
+from vpatch.smoke import environment as environments
+from vpatch.smoke.environment import Device, Environment
+from vpatch.smoke.judge import Result
+from vpatch.smoke.known import Expected, expect
+from vpatch.smoke.plan import Tier, make_plan
+from vpatch.smoke.plan import Wish as PlanWish
+from vpatch.smoke.releases import ReleaseFacts, Runner, facts_of
+from vpatch.smoke.session import run_plan
+from vpatch.smoke.wheels import Subject, find_subject, installed_subject
+from vpatch.upstream.index import Index
+
+RunnerChoice = Literal["v1", "v2", "all"]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be tried.
+
+    Attributes:
+        name: A tag or a wheel; None with `installed`.
+        installed: A Python that has vLLM.
+        device: Where; None: a GPU where there is one.
+        runner: Which model runner of vLLM; None: every one that the device has.
+        checks: Names of checks, or their first parts; all where empty.
+        unpatched: The release as it is.
+        expect_unpatched: Its known errors are the expected result.
+        allow_not_run: Checks that may not run.
+        python: The interpreter of the isolated environment.
+        keep: Where jobs, logs and checkpoints are kept.
+    """
+
+    name: str | None
+    installed: Path | None
+    device: Device | None
+    tier: Tier
+    runner: RunnerChoice | None
+    checks: tuple[str, ...]
+    unpatched: bool
+    expect_unpatched: bool
+    allow_not_run: tuple[str, ...]
+    python: Path | None
+    keep: Path | None
+
+
+def run(wish: Wish, repo: Path | None, upstream: Upstream) -> Report:
+    """Runs the smoke."""
+    began = time.monotonic()
+    device: Device = wish.device or ("cuda" if shutil.which("nvidia-smi") else "cpu")
+    host = environments.check_host(device)
+    with _scratch(wish.keep) as scratch:
+        subject, environment = _environment(wish, device, repo, upstream, scratch)
+        facts = facts_of(subject.version)
+        plan = make_plan(
+            PlanWish(device, wish.tier, _runners(wish, facts, device), wish.checks), facts
+        )
+        upstream.progress.say(
+            f"vLLM {environment.vllm}, torch {environment.torch}, {device}: "
+            f"{len(plan.starts)} engine starts, {len(plan.checks)} checks"
+        )
+        kept = upstream.cache / "smoke"
+        results = run_plan(plan, environment, scratch, kept, upstream.progress.say)
+    held = _held(wish, results, subject, device)
+    ran = _Ran(wish, subject, environment, host.gpu, host.driver, time.monotonic() - began)
+    return _report(ran, held)
+
+
+@contextmanager
+def _scratch(keep: Path | None) -> Iterator[Path]:
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="vpatch-smoke-") as name:
+            yield Path(name)
+        return
+    if keep.exists() and any(keep.iterdir()):
+        raise UsageError(f"{keep} is not empty", hint="Name a new folder.", code="not-empty")
+    keep.mkdir(parents=True, exist_ok=True)
+    yield keep.absolute()
+
+
+def _environment(
+    wish: Wish, device: Device, repo: Path | None, upstream: Upstream, scratch: Path
+) -> tuple[Subject, Environment]:
+    if wish.installed is not None:
+        path = [Path(one) for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+        environment = environments.installed_environment(wish.installed, device, path=path)
+        subject = installed_subject(environment.vllm)
+        if wish.unpatched and subject.patched:
+            raise UsageError(
+                f"the installed vLLM {environment.vllm} is patched",
+                hint="Leave --unpatched and --expect-unpatched out.",
+            )
+        return subject, environment
+    if wish.name is None:
+        raise UsageError(
+            "nothing to try: name a TAG or a WHEEL, or a Python that has vLLM with --installed",
+            hint="vpatch smoke --help",
+        )
+    wheel, subject = find_subject(
+        wish.name, device, repo, upstream, scratch / "wheel", unpatched=wish.unpatched
+    )
+    environment = environments.make_environment(
+        wheel,
+        device,
+        python=wish.python,
+        index=Index.from_pip_config(),
+        cache=upstream.cache,
+        progress=upstream.progress,
+    )
+    return subject, environment
+
+
+def _runners(wish: Wish, facts: ReleaseFacts, device: Device) -> tuple[Runner, ...]:
+    has = facts.runners(device)
+    if not has:
+        raise HostError(
+            f"v{facts.version} cannot be tried on a {device}: {facts.not_on(device)}",
+            hint="Try another release, or --device cuda.",
+            code="no-runner",
+        )
+    if wish.runner is None or wish.runner == "all":
+        return has
+    if wish.runner not in has:
+        raise HostError(
+            f"v{facts.version} has no model runner {wish.runner} for EAGLE-3 on a {device}, "
+            f"only {', '.join(has)}",
+            hint="Choose another --runner or --device.",
+            code="no-runner",
+        )
+    return (wish.runner,)
+
+
+def _held(
+    wish: Wish, results: Sequence[Result], subject: Subject, device: Device
+) -> list[Expected]:
+    if wish.expect_unpatched:
+        return expect(results, subject.version, device)
+    allowed = set(wish.allow_not_run)
+    unknown = allowed - {result.check for result in results}
+    if unknown:
+        raise UsageError(
+            f"--allow-not-run names no check of this run: {', '.join(sorted(unknown))}",
+            hint="Names are those of the table.",
+        )
+    return [
+        Expected(one, one.verdict == "pass" or (one.verdict == "not-run" and one.check in allowed))
+        for one in results
+    ]
+
+
+@dataclass(frozen=True)
+class _Ran:
+    wish: Wish
+    subject: Subject
+    environment: Environment
+    gpu: str | None
+    driver: str | None
+    seconds: float
+
+
+def _report(ran: _Ran, held: Sequence[Expected]) -> Report:
+    good = all(one.as_expected for one in held)
+    data: dict[str, Any] = {
+        "vllm": ran.environment.vllm,
+        "patched": ran.subject.patched,
+        "wheel": ran.subject.wheel,
+        "sha256": ran.subject.sha256,
+        "torch": ran.environment.torch,
+        "device": ran.environment.device,
+        "gpu": ran.gpu,
+        "driver": ran.driver,
+        "machine": platform.machine(),
+        "tier": ran.wish.tier,
+        "expect_unpatched": ran.wish.expect_unpatched,
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "seconds": round(ran.seconds, 1),
+        "checks": [{**one.result.as_dict(), "as_expected": one.as_expected} for one in held],
+    }
+    return Report("smoke", data, _text(ran, held), exit_code=0 if good else 1)
+
+
+def _text(ran: _Ran, held: Sequence[Expected]) -> RenderableType:
+    rows = [
+        (one.result.check, _word(ran, one), f"{one.result.seconds:.0f}", one.result.evidence)
+        for one in held
+    ]
+    wrong = [one.result for one in held if not one.as_expected]
+    tails = {one.log: one for one in wrong if one.tail}
+    return lines(
+        table(("check", "verdict", "s", "evidence"), rows),
+        *(_tail(one) for one in tails.values()),
+        plain(_sum(ran, held)),
+    )
+
+
+def _word(ran: _Ran, one: Expected) -> str:
+    if not ran.wish.expect_unpatched or one.result.verdict == "pass":
+        return one.result.verdict
+    return f"{one.result.verdict} ({'known' if one.as_expected else 'not known'})"
+
+
+def _tail(result: Result) -> RenderableType:
+    shown = [plain(f"  | {line}") for line in result.tail.splitlines()]
+    return lines(plain(f"The log's end, {result.check}:"), *shown)
+
+
+def _sum(ran: _Ran, held: Sequence[Expected]) -> str:
+    counts: Mapping[str, int] = {
+        word: sum(one.result.verdict == word for one in held)
+        for word in ("pass", "fail", "not-run")
+    }
+    said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    wrong = sum(not one.as_expected for one in held)
+    kind = "unpatched vLLM" if not ran.subject.patched else "vLLM"
+    gpu = f", {ran.gpu}" if ran.gpu else ""
+    verdict = "as expected" if not wrong else f"{wrong} not as expected"
+    return (
+        f"{kind} {ran.environment.vllm}, torch {ran.environment.torch}, {ran.environment.device}"
+        f"{gpu}: {said}; {verdict}; {ran.seconds:.0f} s"
+    )
