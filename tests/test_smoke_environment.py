@@ -29,7 +29,6 @@ from vpatch.smoke.environment import (
     probe,
 )
 from vpatch.smoke.layers import Layers, unpack
-from vpatch.upstream.index import Index
 
 TAG = "cp38-abi3-manylinux_2_28_x86_64"
 if ask(Path(sys.executable)).target.machine != "x86_64":
@@ -122,13 +121,36 @@ def universe(root: Path) -> str:
     )
 
 
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with an index, which is the only one that pip knows."""
+def use_only(index: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_INDEX_URL", universe(tmp_path / "index"))
+    monkeypatch.setenv("PIP_INDEX_URL", index)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index that no test changes, and what pip chose from it."""
+    folder = tmp_path_factory.mktemp("shared")
+    universe(folder / "index")
+    (folder / "locks").mkdir()
+    return folder
+
+
+@pytest.fixture
+def root(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for the cache; pip knows the shared index only."""
+    use_only((shared / "index" / "simple").as_uri(), monkeypatch)
+    environments = tmp_path / "cache" / "environments"
+    environments.mkdir(parents=True)
+    (environments / "locks").symlink_to(shared / "locks")
+    return tmp_path
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an index of the test's own, and nothing chosen from it."""
+    use_only(universe(tmp_path / "index"), monkeypatch)
     return tmp_path
 
 
@@ -138,7 +160,6 @@ def make(
     return make_environment(
         wheel,
         device,
-        index=Index.from_pip_config(),
         cache=root / "cache",
         progress=SilentProgress(),
         more=more,
@@ -209,61 +230,60 @@ def test_what_is_asked_for_in_addition_has_a_folder_of_its_own(root: Path) -> No
     assert len(folders(root, "packages")) == 2
 
 
-def test_a_warm_start_needs_no_index(root: Path) -> None:
-    wheel = vllm_wheel(root)
-    made = make(wheel, root)
-    index = Index.from_pip_config()
-    shutil.rmtree(root / "index")
-    # Neither pip nor an index, were they asked.
-    os.environ["PIP_INDEX_URL"] = "http://127.0.0.1:9/simple"
+def test_a_warm_start_needs_no_index(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = vllm_wheel(own)
+    made = make(wheel, own)
+    shutil.rmtree(own / "index")
+    # Nobody answers there, were pip or the index asked.
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     talk = Talk()
-    again = make_environment(wheel, "cpu", index=index, cache=root / "cache", progress=talk)
+    again = make_environment(wheel, "cpu", cache=own / "cache", progress=talk)
     assert again == made
     assert talk.said == []
 
 
-def test_packages_pth_files_count_and_their_programs_can_be_run(root: Path) -> None:
+def test_packages_pth_files_count_and_their_programs_can_be_run(own: Path) -> None:
     files = {
         "hooked.pth": b"inner\n",
         "inner/deep_inside.py": b"",
         "hooked-1.0.data/scripts/tool": b"#!/bin/sh\necho ran\n",
     }
-    hooked = lab_wheel(root / "wheels", "hooked", "1.0", files=files)
-    publish(root / "index" / "simple", hooked)
-    made = make(vllm_wheel(root, requires=[*CPU_NEEDS, "hooked"]), root)
+    hooked = lab_wheel(own / "wheels", "hooked", "1.0", files=files)
+    publish(own / "index" / "simple", hooked)
+    made = make(vllm_wheel(own, requires=[*CPU_NEEDS, "hooked"]), own)
     assert sees(made, "import deep_inside; print('here')") == "here"
-    (tool,) = (root / "cache" / "environments").glob("packages-*/bin/tool")
+    (tool,) = (own / "cache" / "environments").glob("packages-*/bin/tool")
     assert tool.read_bytes() == files["hooked-1.0.data/scripts/tool"]
 
 
 # refused
 
 
-def test_bytes_that_are_not_what_was_chosen_are_refused(root: Path) -> None:
-    wheel = vllm_wheel(root)
-    made = make(wheel, root)
-    environments = root / "cache" / "environments"
+def test_bytes_that_are_not_what_was_chosen_are_refused(own: Path) -> None:
+    wheel = vllm_wheel(own)
+    made = make(wheel, own)
+    environments = own / "cache" / "environments"
     (folder,) = environments.glob("torch-*")
     shutil.rmtree(folder)
-    (torch,) = (root / "index" / "wheels").glob("torch-2.10.0-*.whl")
+    (torch,) = (own / "index" / "wheels").glob("torch-2.10.0-*.whl")
     good = torch.read_bytes()
     torch.write_bytes(good + b"\0")
     with pytest.raises(HostError, match="sha256") as caught:
-        make(wheel, root)
+        make(wheel, own)
     assert caught.value.code == "hash-mismatch"
-    assert folders(root, "torch") == set()
+    assert folders(own, "torch") == set()
     torch.write_bytes(good)
-    assert make(wheel, root) == made
+    assert make(wheel, own) == made
     assert list(environments.glob(".making-*")) == []
 
 
-def test_a_wheel_that_leaves_its_folder_is_refused(root: Path) -> None:
-    evil = lab_wheel(root / "wheels", "evil", "1.0", files={"../evil.py": b""})
-    publish(root / "index" / "simple", evil)
+def test_a_wheel_that_leaves_its_folder_is_refused(own: Path) -> None:
+    evil = lab_wheel(own / "wheels", "evil", "1.0", files={"../evil.py": b""})
+    publish(own / "index" / "simple", evil)
     with pytest.raises(FindingError, match="leaves the folder"):
-        make(vllm_wheel(root, requires=[*CPU_NEEDS, "evil"]), root)
-    assert folders(root, "packages") == set()
-    assert list(root.rglob("evil.py")) == []
+        make(vllm_wheel(own, requires=[*CPU_NEEDS, "evil"]), own)
+    assert folders(own, "packages") == set()
+    assert list(own.rglob("evil.py")) == []
 
 
 @pytest.mark.parametrize(
@@ -282,7 +302,7 @@ def test_a_wheel_for_another_device_is_refused(
     with pytest.raises(UsageError, match=f"not for {device}") as caught:
         make(vllm_wheel(root, version, name=name), root, device)
     assert hint in caught.value.hint
-    assert not (root / "cache").exists()
+    assert folders(root, "vllm") == set()
 
 
 def test_a_wheel_of_something_else_is_refused(root: Path) -> None:
@@ -295,7 +315,7 @@ def test_a_python_that_the_wheel_does_not_take_is_refused(root: Path) -> None:
     with pytest.raises(HostError, match=r"needs Python <3.10,>=3.9, .* is 3\.") as caught:
         make(wheel, root)
     assert "--python" in caught.value.hint
-    assert not (root / "cache").exists()
+    assert folders(root, "vllm") == set()
 
 
 def test_a_wheel_for_another_machine_is_refused(root: Path) -> None:

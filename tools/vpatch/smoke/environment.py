@@ -83,7 +83,7 @@ def make_environment(
     device: Device,
     *,
     python: Path | None = None,
-    index: Index,
+    index: Index | None = None,
     cache: Path,
     progress: Progress,
     more: Sequence[str] = (),
@@ -97,7 +97,8 @@ def make_environment(
         wheel: vLLM: upstream's wheel, a CPU build, or one of them patched.
         device: What it shall run on.
         python: The interpreter; the one that runs this where None.
-        index: Where what it needs is downloaded from, by sha256.
+        index: Where what it needs is downloaded from, by sha256; the one that pip is configured for
+            where None, asked for only when there is something to download.
         cache: The user's cache.
         progress: Told about downloads and unpacking.
         more: Requirements beyond the wheel's, chosen by themselves.
@@ -180,7 +181,7 @@ def probe(environment: Environment) -> Probe:
 class _Maker:
     def __init__(
         self,
-        index: Index,
+        index: Index | None,
         cache: Path,
         progress: Progress,
         interpreter: Interpreter,
@@ -261,6 +262,8 @@ class _Maker:
         artifact = wheel.artifact
         there = (self.artifacts / wheel.sha256 / artifact.filename).is_file()
         store = self.artifacts if there or not wheel.with_torch else kept
+        if self.index is None:
+            self.index = Index.from_pip_config()
         return self.index.download(artifact, store, progress=self.progress)
 
 
