@@ -1,15 +1,28 @@
-"""A package index in a folder, with small real wheels that look like vLLM's dependencies."""
+"""A package index in a folder, with small real wheels that look like vLLM's dependencies; bundles
+made from it; a GPU host's Python."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 
+import pytest
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from vpatch.progress import SilentProgress
+from vpatch.smoke.bundle import Bundle, make_bundle
+from vpatch.smoke.bundle_target import Target
+from vpatch.smoke.bundle_tool import Tool
+from vpatch.upstream.index import Index
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 OTHER = "3.12" if HERE != "3.12" else "3.13"
@@ -154,3 +167,94 @@ def universe(root: Path) -> str:
         lab_wheel(store, "marked", "1.0"),
     ]
     return publish(root / "simple", torch, *libraries, *plain)
+
+
+# The running vpatch and what it needs
+
+
+def tool_wheels(folder: Path) -> Iterator[Path]:
+    """Wheels of what this Python has of all that vpatch requires; pip's is empty, being large."""
+    names, done = ["vpatch"], set()
+    while names:
+        name = canonicalize_name(names.pop())
+        if name in done:
+            continue
+        done.add(name)
+        found = metadata.distribution(name)
+        texts = [text for text in found.requires or () if _holds_here(text)]
+        names += [Requirement(text).name for text in texts]
+        if name != "vpatch":
+            files = {} if name == "pip" else _installed(found)
+            tag = str((found.read_text("WHEEL") or "").partition("Tag: ")[2].split("\n")[0])
+            yield lab_wheel(folder, name, found.version, requires=texts, files=files, tag=tag)
+
+
+def _holds_here(requirement: str) -> bool:
+    marker = Requirement(requirement).marker
+    return marker is None or marker.evaluate({"extra": ""})
+
+
+def _installed(found: metadata.Distribution) -> dict[str, bytes]:
+    return {
+        str(path): Path(str(path.locate())).read_bytes()
+        for path in found.files or ()
+        if path.suffix != ".pyc" and ".." not in path.parts and ".dist-info" not in path.parts[0]
+    }
+
+
+def small_tool(folder: Path, *requires: str, files: Mapping[str, str] | None = None) -> Tool:
+    """A vpatch of two modules."""
+    for name, text in {"__main__.py": "print('here')\n", **(files or {})}.items():
+        path = folder / "vpatch" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return Tool("7.7", tuple(map(Requirement, requires)), folder / "vpatch")
+
+
+# Bundles and the host that unpacks them
+
+
+def versions(**found: str) -> dict[str, Version]:
+    """What a host has."""
+    return {name.replace("_", "-"): Version(text) for name, text in found.items()}
+
+
+def use_only(index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip sees this index and nothing else."""
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", index)
+
+
+def bundle(
+    wheel: Path, folder: Path, cache: Path, have: Mapping[str, Version], tool: Tool | None
+) -> Bundle:
+    """A bundle for a host with this machine's Python."""
+    return make_bundle(
+        wheel,
+        have,
+        folder,
+        target=Target(HERE),
+        index=Index.from_pip_config(),
+        cache=cache,
+        progress=SilentProgress(),
+        tool=tool,
+    )
+
+
+def names(found: Bundle, group: str) -> list[str]:
+    """The files of a group."""
+    return [file["name"] for file in found.manifest["files"] if file["group"] == group]
+
+
+def run(script: Path, *arguments: Path | str) -> subprocess.CompletedProcess[str]:
+    """The bundle's script as a host runs it: no vpatch, no packages."""
+    command = [sys.executable, "-I", str(script), *map(str, arguments)]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+def exported(output: str) -> dict[str, str]:
+    """The variables that the script says are to be set."""
+    lines = [line.removeprefix("export ").partition("=") for line in output.splitlines()]
+    return {name: value.strip("'") for name, _, value in lines}

@@ -17,35 +17,23 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 import bundle_lab as lab
+from bundle_lab import exported, names, run, use_only, versions
 from vpatch.errors import FindingError, HostError, UsageError
-from vpatch.progress import SilentProgress
 from vpatch.smoke import bundle_pack, bundle_unpack
-from vpatch.smoke.bundle import Bundle, make_bundle
+from vpatch.smoke.bundle import Bundle
 from vpatch.smoke.bundle_needs import Needs, find_needs
 from vpatch.smoke.bundle_pieces import pieces
 from vpatch.smoke.bundle_pip import resolve
 from vpatch.smoke.bundle_rules import library, slimmed
 from vpatch.smoke.bundle_target import Target, read_have
-from vpatch.upstream.index import Index
 
 HERE = Target(lab.HERE)
 BARE: Mapping[str, Version] = {}
 
 
-def versions(**found: str) -> dict[str, Version]:
-    return {name.replace("_", "-"): Version(text) for name, text in found.items()}
-
-
 @pytest.fixture(scope="module")
 def simple(tmp_path_factory: pytest.TempPathFactory) -> str:
     return lab.universe(tmp_path_factory.mktemp("index"))
-
-
-def use_only(index: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_INDEX_URL", index)
 
 
 @pytest.fixture(autouse=True)
@@ -63,15 +51,7 @@ def carried(found: Needs) -> dict[str, str]:
 
 
 def bundle(wheel: Path, folder: Path, cache: Path, have: Mapping[str, Version] = BARE) -> Bundle:
-    return make_bundle(
-        wheel,
-        have,
-        folder,
-        target=HERE,
-        index=Index.from_pip_config(),
-        cache=cache,
-        progress=SilentProgress(),
-    )
+    return lab.bundle(wheel, folder, cache, have, lab.small_tool(cache / "tool", "leaf", "deep"))
 
 
 # what is carried
@@ -159,6 +139,43 @@ def test_a_wheel_without_requirements_needs_nothing() -> None:
     assert resolve([], HERE) == {}
 
 
+# what the tool needs beside it
+
+
+def both(have: Mapping[str, Version], requires: list[str], *tool: str) -> Needs:
+    wheel, own = (map(Requirement, texts) for texts in (requires, tool))
+    return find_needs(wheel, have, HERE, own)
+
+
+def test_what_only_the_tool_needs_is_told_apart() -> None:
+    found = both(BARE, ["steady>=1"], "leaf", "changing", "marked; extra == 'dev'")
+    assert carried(found) == {"steady": "1.5", "leaf": "1.0"}
+    assert [wheel.name for wheel in found.tool] == ["changing"]
+
+
+def test_the_tools_needs_count_for_what_the_host_serves() -> None:
+    have = versions(steady="1.2", changing="2.0")
+    assert both(have, ["steady>=1"]).from_host == {"steady": "1.2"}
+    found = both(have, ["steady>=1"], "steady>=1.5", "changing")
+    assert carried(found) == {"steady": "1.5", "leaf": "1.0"}
+    assert found.from_host == {"changing": "2.0"}
+    assert found.tool == ()
+
+
+def test_a_tool_that_does_not_fit_the_wheel_is_refused_by_name() -> None:
+    with pytest.raises(HostError) as caught:
+        both(BARE, ["steady==1.5", "leaf>=1"], "changing", "leaf<1")
+    assert "vpatch and the vLLM wheel do not fit" in caught.value.message
+    assert caught.value.message.endswith(
+        "vpatch requires leaf<1, the vLLM wheel comes with leaf 1.0"
+    )
+    with pytest.raises(HostError, match=r"do not fit.*steady==1\.1"):
+        both(BARE, ["leaf>=1"], "steady==1.1")
+    with pytest.raises(HostError) as caught:
+        both(BARE, ["no-such-package"], "changing")
+    assert "vpatch" not in caught.value.message
+
+
 # tables
 
 
@@ -243,26 +260,11 @@ def stock(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bundl
     return Bundle(tmp_path / "bundle", manifest)
 
 
-def run(script: Path, *arguments: Path | str) -> subprocess.CompletedProcess[str]:
-    """The bundle's script as a host runs it: no vpatch, no packages."""
-    command = [sys.executable, "-I", str(script), *map(str, arguments)]
-    return subprocess.run(command, check=False, capture_output=True, text=True)
-
-
-def exported(output: str) -> dict[str, str]:
-    lines = [line.removeprefix("export ").partition("=") for line in output.splitlines()]
-    return {name: value.strip("'") for name, _, value in lines}
-
-
-def names(found: Bundle, group: str) -> list[str]:
-    return [file["name"] for file in found.manifest["files"] if file["group"] == group]
-
-
 def test_the_manifest_tells_what_is_in_the_bundle_and_why(stock: Bundle) -> None:
     manifest = stock.manifest
     assert manifest["release"] == "v9.9.9"
     assert manifest["torch"] == {"version": "2.10.0", "from": "host"}
-    assert manifest["pythonpath"] == ["vllm", "packages"]
+    assert manifest["pythonpath"] == ["vllm", "packages", "tool"]
     assert manifest["library_path"] == []
     assert "Hopper uses FlashAttention 3" in manifest["slimmed"]["vllm"].values()
     assert {path.name for path in (stock.folder / "files").iterdir()} == {
@@ -332,7 +334,7 @@ def test_a_patched_wheel_changes_only_the_group_of_its_own(stock: Bundle, tmp_pa
     wheel = lab.vllm_wheel(tmp_path / "patched", files=files, local="+kimi.1")
     have = versions(torch="2.10.0")
     patched = bundle(wheel, tmp_path / "other", tmp_path / "cache", have)
-    for group in ("vllm-libs", "packages"):
+    for group in ("vllm-libs", "packages", "tool", "tool-packages"):
         assert names(patched, group) == names(stock, group)
     assert names(patched, "vllm") != names(stock, "vllm")
     cuts = [pieces(one.folder, 20_000, tmp_path / "pieces") for one in (stock, patched)]
@@ -346,6 +348,58 @@ def test_a_patched_wheel_changes_only_the_group_of_its_own(stock: Bundle, tmp_pa
     assert paths[0][0] != paths[1][0]
     assert paths[0][1] == paths[1][1]
     assert Path(paths[1][0], "vllm/model.py").read_bytes() == files["vllm/model.py"]
+
+
+def test_what_another_bundle_unpacked_is_neither_carried_nor_unpacked_again(
+    stock: Bundle, tmp_path: Path
+) -> None:
+    dest = tmp_path / "dest"
+    first = run(stock.folder / "unpack.py", stock.folder / "manifest.json", dest)
+    files = {"vllm/model.py": b"NAME = 'patched'\n"}
+    wheel = lab.vllm_wheel(tmp_path / "patched", files=files, local="+kimi.1")
+    patched = bundle(wheel, tmp_path / "other", tmp_path / "cache", versions(torch="2.10.0"))
+    for name in names(patched, "vllm-libs") + names(patched, "packages"):
+        (patched.folder / "files" / name).unlink()
+    second = run(patched.folder / "unpack.py", patched.folder / "manifest.json", dest)
+    assert second.returncode == 0, second.stderr
+    old, new = (
+        Path(exported(result.stdout)["PYTHONPATH"].split(":")[0]) for result in (first, second)
+    )
+    assert old != new
+    library = "vllm/_C.abi3.so"
+    assert (old / library).samefile(new / library)
+    assert (old / "vllm/model.py").read_text() == "NAME = 'stock'\n"
+    assert (new / "vllm/model.py").read_text() == "NAME = 'patched'\n"
+    assert os.access(new / "bin/vllm-tool", os.X_OK)
+    # Where the other bundle's copy is gone, the file has to be there after all.
+    (old / library).unlink()
+    (new / library).unlink()
+    (new / ".unpacked").unlink()
+    third = run(patched.folder / "unpack.py", patched.folder / "manifest.json", dest)
+    assert third.returncode == 4
+    assert "is missing" in third.stderr
+
+
+def test_a_file_that_two_wheels_hold_is_not_written_through_a_link(tmp_path: Path) -> None:
+    """`nvidia/__init__.py` is in many wheels: a new one must not change an old folder's."""
+    dest = tmp_path / "dest"
+    wheels = [
+        lab.lab_wheel(tmp_path, name, "1.0", files={"nvidia/__init__.py": text, f"{name}.py": b""})
+        for name, text in (("one", b"first = 1\n"), ("two", b"second = 2\n"))
+    ]
+    manifest = manifest_for(wheels[0], tmp_path / "a")
+    assert run(Path(bundle_unpack.__file__), manifest, dest).returncode == 0
+    (old,) = dest.rglob("nvidia/__init__.py")
+    both = manifest_for(wheels[1], tmp_path / "b")
+    table = json.loads(both.read_text())
+    table["files"] += json.loads(manifest.read_text())["files"]
+    both.write_text(json.dumps(table))
+    result = run(Path(bundle_unpack.__file__), both, dest)
+    assert result.returncode == 0, result.stderr
+    assert old.read_bytes() == b"first = 1\n"
+    new = Path(exported(result.stdout)["PYTHONPATH"])
+    assert (new / "nvidia/__init__.py").read_bytes() == b"second = 2\n"
+    assert (new / "one.py").is_file()
 
 
 def test_the_same_wheel_gives_the_same_bytes(stock: Bundle, tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""A smoke bundle: every wheel that a GPU host without network lacks to run a vLLM wheel.
+"""A smoke bundle: what a GPU host without network lacks to smoke a vLLM wheel.
 
-The folder holds ``manifest.json``, ``unpack.py`` (the standard library only) and ``files/``. On the
-host ``python3 unpack.py manifest.json DEST`` verifies and unpacks it, and prints the environment to
-run with. `bundle_pieces` cuts it for hosts that take only small files.
+That is every wheel that it does not have, and vpatch itself. The folder holds ``manifest.json``,
+``gpu-smoke.sh``, ``unpack.py`` (the standard library only) and ``files/``. On the host
+``gpu-smoke.sh`` has ``unpack.py`` verify and unpack it and print the environment to run with, and
+runs the smoke. `bundle_pieces` cuts a bundle for hosts that take only small files.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from vpatch.smoke.bundle_pieces import read_manifest
 from vpatch.smoke.bundle_pip import Wheel
 from vpatch.smoke.bundle_rules import SLIM, TORCH_FAMILY, library
 from vpatch.smoke.bundle_target import Target
+from vpatch.smoke.bundle_tool import Tool, pack_tool, running_tool
 from vpatch.smoke.bundle_unpack import SCHEMA
 from vpatch.upstream.index import Artifact, Index
 from vpatch.wheel.directory import read_archive
@@ -47,7 +49,16 @@ _ENVIRONMENT = {
     "VLLM_USE_FLASHINFER_SAMPLER": "0",  # or the missing flashinfer kills the engine
 }
 # The order of PYTHONPATH. Group -> folder; a group is what changes together.
-_FOLDERS = {"vllm": "vllm", "vllm-libs": "vllm", "packages": "packages", "torch": "torch"}
+_FOLDERS = {
+    "vllm": "vllm",
+    "vllm-libs": "vllm",
+    "packages": "packages",
+    "torch": "torch",
+    "tool": "tool",  # vpatch, behind everything that is vLLM's
+    "tool-packages": "tool",
+}
+# Name in the bundle -> resource of this package.
+_SCRIPTS = {"unpack.py": "bundle_unpack.py", "gpu-smoke.sh": "gpu-smoke.sh"}
 
 
 @dataclass(frozen=True)
@@ -81,6 +92,7 @@ def make_bundle(
     index: Index,
     cache: Path,
     progress: Progress,
+    tool: Tool | None = None,
 ) -> Bundle:
     """Gathers what a host lacks.
 
@@ -92,20 +104,25 @@ def make_bundle(
         index: Where wheels are downloaded from, by the hash that it lists.
         cache: The user's cache: downloads and packed files are kept there.
         progress: Told about downloads and packing.
+        tool: The vpatch to carry; the running one where None.
 
     Raises:
         UsageError: The folder holds something else than a bundle.
         FindingError: The wheel, or one that is packed, is not to be trusted.
         HostError: No set of wheels fits, the network or the disk fails.
     """
+    tool = tool or running_tool()
     _check_folder(folder)
     vllm = read_distribution(read_archive(wheel))
     progress.say("asking pip which wheels fit")
-    needs = find_needs(_requires(vllm), have, target)
+    needs = find_needs(_requires(vllm), have, target, tool.requires)
     gatherer = _Gatherer(target, index, cache, progress)
     files = list(gatherer.vllm(vllm))
     for one in needs.carried:
-        files += gatherer.gathered(one)
+        files += gatherer.gathered(one, "packages")
+    files += gatherer.tool(tool)
+    for one in needs.tool:
+        files += gatherer.gathered(one, "tool-packages")
     manifest = {
         "schema": SCHEMA,
         "release": f"v{vllm.version.public}",
@@ -118,7 +135,7 @@ def make_bundle(
         "library_path": sorted(gatherer.libraries),
         "environment": _ENVIRONMENT,
         "files": [_entry(file) for file in sorted(files, key=_order)],
-        "carried": {one.name: str(one.version) for one in needs.carried},
+        "carried": {one.name: str(one.version) for one in needs.carried + needs.tool},
         "from_host": needs.from_host,
         "left_out": needs.left_out,
         "slimmed": gatherer.slimmed,
@@ -177,12 +194,17 @@ class _Gatherer:
         """vLLM's own files: what a patch can change apart from what it cannot."""
         return self._packed(wheel, "vllm")
 
-    def gathered(self, wheel: Wheel) -> Iterator[_File]:
-        """A dependency's files, downloaded and verified."""
+    def tool(self, tool: Tool) -> Iterator[_File]:
+        """vpatch's own files."""
+        packed = pack_tool(tool, self.cache / "packed")
+        yield _File(packed.path, packed.name, "tool", "tar.xz", f"vpatch {tool.version}")
+
+    def gathered(self, wheel: Wheel, group: str) -> Iterator[_File]:
+        """A dependency's files, downloaded and verified; torch's have a group of their own."""
         artifact = Artifact(wheel.filename, wheel.url, wheel.sha256, None, "wheel", wheel.version)
         path = self.index.download(artifact, self.cache / "artifacts", progress=self.progress)
         cuda = library(wheel.name, wheel.version) is not None
-        group = "torch" if cuda or wheel.name in TORCH_FAMILY else "packages"
+        group = "torch" if cuda or wheel.name in TORCH_FAMILY else group
         if wheel.name in SLIM or path.stat().st_size >= _LARGE:
             distribution = read_distribution(read_archive(path))
             if wheel.name in SLIM or _density(distribution) < _DENSE:
@@ -241,13 +263,15 @@ def _check_folder(folder: Path) -> None:
 def _write(folder: Path, manifest: Mapping[str, Any], files: list[_File]) -> None:
     """Writes the bundle beside its place, then swaps it in."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as name:
-        fresh, old = Path(name, "new"), Path(name, "old")
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
+        fresh, old = Path(scratch, "new"), Path(scratch, "old")
         (fresh / "files").mkdir(parents=True)
         for file in files:
             _link(file.path, fresh / "files" / file.name)
-        script = resources("vpatch.smoke").joinpath("bundle_unpack.py").read_bytes()
-        (fresh / "unpack.py").write_bytes(script)
+        for name, resource in _SCRIPTS.items():
+            script = resources("vpatch.smoke").joinpath(resource).read_bytes()
+            (fresh / name).write_bytes(script)
+        (fresh / "gpu-smoke.sh").chmod(0o755)
         (fresh / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
         if folder.exists():
             folder.rename(old)

@@ -28,18 +28,23 @@ class Needs:
     """What a vLLM wheel needs on a host.
 
     Attributes:
-        carried: The wheels that the host lacks, by name.
+        carried: The wheels that the host lacks for the vLLM wheel, by name.
         from_host: The packages of the host that are used: name -> what it has.
         left_out: Packages that the wheel requires and the smoke does not: name -> reason.
+        tool: The wheels that it lacks beyond those for the tool that runs the smoke.
     """
 
     carried: tuple[Wheel, ...]
     from_host: Mapping[str, str]
     left_out: Mapping[str, str]
+    tool: tuple[Wheel, ...] = ()
 
 
 def find_needs(
-    requires: Iterable[Requirement], have: Mapping[str, Version], target: Target
+    requires: Iterable[Requirement],
+    have: Mapping[str, Version],
+    target: Target,
+    tool: Iterable[Requirement] = (),
 ) -> Needs:
     """Works out what has to be carried.
 
@@ -47,21 +52,29 @@ def find_needs(
         requires: What the vLLM wheel's METADATA says, for every environment.
         have: What the host has.
         target: The host.
+        tool: What the tool requires that runs in the same interpreter.
 
     Raises:
-        HostError: pip finds no set of wheels that fits.
+        HostError: pip finds no set of wheels that fits, or none that fits both.
     """
-    everything = list(needed(requires, target))
-    # What the host serves in any case shall not bind pip's choice of the others.
-    roots = [one for one in everything if not _settled(_name(one), have)]
-    chosen = _chosen(roots, have, target)
-    walk = _Walk(everything, chosen, have, target)
+    everything, own = list(needed(requires, target)), list(needed(tool, target))
+    chosen = _chosen_together(_open(everything, have), _open(own, have), have, target)
+    walk = _Walk(everything + own, chosen, have, target)
     _settle(walk)
+    from_host, left_out, carried = walk.from_host, walk.left_out, walk.carried
+    walk.roots = everything
+    walk.run()
     return Needs(
         tuple(chosen[name] for name in sorted(walk.carried)),
-        dict(sorted(walk.from_host.items())),
-        dict(sorted(walk.left_out.items())),
+        dict(sorted(from_host.items())),
+        dict(sorted(left_out.items())),
+        tuple(chosen[name] for name in sorted(carried - walk.carried)),
     )
+
+
+def _open(requires: list[Requirement], have: Mapping[str, Version]) -> list[Requirement]:
+    """Without what the host serves in any case: that shall not bind pip's choice of the others."""
+    return [one for one in requires if not _settled(_name(one), have)]
 
 
 def _name(requirement: Requirement) -> NormalizedName:
@@ -74,6 +87,33 @@ def _settled(name: NormalizedName, have: Mapping[str, Version]) -> bool:
 
 def _host_first(name: NormalizedName, have: Mapping[str, Version]) -> bool:
     return name in HOST_FIRST and name in have and have[name] >= Version(HOST_FIRST[name][0])
+
+
+def _chosen_together(
+    roots: list[Requirement],
+    own: list[Requirement],
+    have: Mapping[str, Version],
+    target: Target,
+) -> Mapping[NormalizedName, Wheel]:
+    """pip's set for the wheel and the tool; where there is none, whose fault that is."""
+    try:
+        return _chosen(roots + own, have, target)
+    except HostError as error:
+        if not own or error.code != "resolve":
+            raise
+        alone = _chosen(roots, have, target)
+        clashes = [
+            f"vpatch requires {one}, the vLLM wheel comes with {_name(one)} {found.version}"
+            for one in own
+            for found in [alone.get(_name(one))]
+            if found is not None and not _accepts(one.specifier, found.version)
+        ]
+        raise HostError(
+            "vpatch and the vLLM wheel do not fit into one environment: "
+            + ("; ".join(clashes) or error.message),
+            hint="Use a vpatch, or a vLLM, whose requirements leave room for the other's.",
+            code="resolve",
+        ) from error
 
 
 def _chosen(

@@ -18,6 +18,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -113,6 +114,27 @@ def pack(wheel: Distribution, target: Target, store: Path, progress: Progress) -
     return Slim(tuple(sorted(files, key=lambda file: file.name)), left_out)
 
 
+@contextmanager
+def new_tar(path: Path) -> Iterator[tarfile.TarFile]:
+    """A tar.xz to fill; it is there whole when it is closed, or not at all.
+
+    Raises:
+        OSError: The disk refuses.
+    """
+    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=".packing.")
+    os.close(handle)
+    try:
+        with (
+            lzma.open(scratch, "wb", check=lzma.CHECK_CRC32, filters=_FILTERS) as stream,
+            tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive,
+        ):
+            yield archive
+        Path(scratch).chmod(0o644)
+        os.replace(scratch, path)  # noqa: PTH105 - `scratch` is a str from mkstemp
+    finally:
+        Path(scratch).unlink(missing_ok=True)
+
+
 def _part(member: Member) -> str:
     name = PurePosixPath(member.name).name
     if ".so" not in PurePosixPath(name).suffixes and ".a" not in PurePosixPath(name).suffixes:
@@ -165,19 +187,9 @@ class _Packer:
         return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).hex()
 
     def _write(self, path: Path) -> None:
-        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=".packing.")
-        os.close(handle)
-        try:
-            with (
-                lzma.open(scratch, "wb", check=lzma.CHECK_CRC32, filters=_FILTERS) as stream,
-                tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive,
-            ):
-                for member in self.members:
-                    self._add(archive, member)
-            Path(scratch).chmod(0o644)
-            os.replace(scratch, path)  # noqa: PTH105 - `scratch` is a str from mkstemp
-        finally:
-            Path(scratch).unlink(missing_ok=True)
+        with new_tar(path) as archive:
+            for member in self.members:
+                self._add(archive, member)
 
     def _add(self, archive: tarfile.TarFile, member: Member) -> None:
         info = tarfile.TarInfo(str(place(member.name)))

@@ -60,8 +60,7 @@ def pieces(bundle: Path, size: int, folder: Path) -> Cut:
         UsageError: The folder is not a bundle, or the size is not positive.
         HostError: The disk refuses.
     """
-    if size <= 0:
-        raise UsageError(f"a piece of {size} bytes is none", hint="Give a size above 0.")
+    check_size(size)
     files = read_manifest(bundle)["files"]
     groups = list(dict.fromkeys(file["group"] for file in files))
     made: list[Piece] = []
@@ -83,6 +82,16 @@ def pieces(bundle: Path, size: int, folder: Path) -> Cut:
     }
     write_atomically(bundle / PIECES_FILE, (json.dumps(table, indent=1) + "\n").encode())
     return Cut(folder, tuple(made), tuple(map(tuple, loads)))
+
+
+def check_size(size: int) -> None:
+    """Refuses a size that no piece can have.
+
+    Raises:
+        UsageError: It is not positive.
+    """
+    if size <= 0:
+        raise UsageError(f"a piece of {size} bytes is none", hint="Give a size above 0.")
 
 
 def read_manifest(bundle: Path) -> dict[str, Any]:

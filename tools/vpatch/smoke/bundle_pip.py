@@ -73,9 +73,11 @@ def resolve(
     Raises:
         HostError: pip finds no such set, or no index.
     """
+    roots = [_bare(one) for one in requirements]
+    if not roots:
+        return {}
     with tempfile.TemporaryDirectory(prefix="vpatch-") as folder:
-        listing, report = Path(folder, "requirements.txt"), Path(folder, "report.json")
-        listing.write_text("".join(f"{_bare(one)}\n" for one in requirements), encoding="utf-8")
+        report = Path(folder, "report.json")
         command = [
             *(sys.executable, "-m", "pip", "--no-color", "--no-input", "install"),
             *("--dry-run", "--ignore-installed", "--only-binary=:all:", "--quiet"),
@@ -83,7 +85,8 @@ def resolve(
             *(f"--platform={platform}" for platform in target.platforms),
             *(() if with_needs else ("--no-deps",)),
             *("--target", str(Path(folder, "nothing")), "--report", str(report)),
-            *("--requirement", str(listing)),
+            # Not in a file: pip's refusals would name its lines.
+            *("--", *roots),
         ]
         _run(command)
         return dict(_wheels(json.loads(report.read_text(encoding="utf-8"))))

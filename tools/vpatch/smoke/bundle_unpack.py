@@ -5,7 +5,8 @@
 It looks beside MANIFEST and in each FOLDER for the bundle's files, or for the pieces that they
 were cut into; verifies each file's sha256; unpacks every wheel below DEST; and prints `export`
 lines with the PYTHONPATH and LD_LIBRARY_PATH to use: eval "$(python3 unpack.py ...)". What another
-bundle already unpacked below the same DEST is used again. If it cannot: one sentence, exit 4.
+bundle already unpacked below the same DEST is used again, and needs not be carried again. If it
+cannot: one sentence, exit 4.
 
 Run it with the Python that will run vLLM.
 """
@@ -32,7 +33,7 @@ SCHEMA = "vpatch/smoke-bundle/1"
 PIECES_SCHEMA = "vpatch/smoke-pieces/1"
 _CHUNK = 1 << 20
 _EXECUTABLE = 0o111
-_DONE = ".unpacked"
+_DONE = ".unpacked"  # in a folder that is whole: {sha256 of a file: [what it unpacked to]}
 
 
 class UnpackError(Exception):
@@ -103,8 +104,8 @@ def gather(spans: list[tuple[Path, int, int]], file: dict[str, Any], path: Path)
         )
 
 
-def unpack_wheel(path: Path, folder: Path) -> None:
-    """Unpacks a wheel below a site folder.
+def unpack_wheel(path: Path, folder: Path) -> Iterator[str]:
+    """Unpacks a wheel below a site folder; yields what it writes there.
 
     Raises:
         UnpackError: A member's path leaves the folder.
@@ -116,10 +117,11 @@ def unpack_wheel(path: Path, folder: Path) -> None:
                 continue
             with archive.open(info) as stream:
                 _write(stream, folder / where, (info.external_attr >> 16) & _EXECUTABLE != 0)
+            yield where
 
 
-def unpack_tar(path: Path, folder: Path) -> None:
-    """Unpacks a tar of regular files below a site folder.
+def unpack_tar(path: Path, folder: Path) -> Iterator[str]:
+    """Unpacks a tar of regular files below a site folder; yields what it writes there.
 
     Raises:
         UnpackError: A member is something else, or its path leaves the folder.
@@ -131,22 +133,26 @@ def unpack_tar(path: Path, folder: Path) -> None:
             if where is None or stream is None:
                 raise UnpackError(f"{path.name} holds {info.name!r}, which is no regular file")
             _write(stream, folder / where, info.mode & _EXECUTABLE != 0)
+            yield where
 
 
 def _write(stream: Any, path: Path, executable: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # it may be linked to a file of another folder
     with path.open("wb") as out:
         shutil.copyfileobj(stream, out, _CHUNK)
     if executable:
         path.chmod(0o755)
 
 
-def unpack_file(file: dict[str, Any], spans: list[tuple[Path, int, int]], folder: Path) -> None:
-    """Gathers, verifies and unpacks one file of the bundle."""
+def unpack_file(
+    file: dict[str, Any], spans: list[tuple[Path, int, int]], folder: Path
+) -> list[str]:
+    """Gathers, verifies and unpacks one file of the bundle; returns what it became."""
     scratch = folder / f".{file['name']}"
     try:
         gather(spans, file, scratch)
-        (unpack_wheel if file["kind"] == "wheel" else unpack_tar)(scratch, folder)
+        return list((unpack_wheel if file["kind"] == "wheel" else unpack_tar)(scratch, folder))
     finally:
         scratch.unlink(missing_ok=True)
 
@@ -165,24 +171,55 @@ def unpack(
     for name, directory in site_folders(manifest, dest).items():
         if not (directory / _DONE).is_file():
             fresh[name] = (dest / f".{directory.name}.{os.getpid()}", directory)
+    twins = unpacked(dest)
     work = [
         (file, list(sources(_plain(file["name"]), pieces, folders)), fresh[file["folder"]][0])
         for file in sorted(manifest["files"], key=lambda file: -file["size"])
-        if file["folder"] in fresh
+        if file["folder"] in fresh and file["sha256"] not in twins
     ]
+    done: dict[Path, dict[str, list[str]]] = {scratch: {} for scratch, _ in fresh.values()}
     try:
-        for scratch, _ in fresh.values():
+        for scratch in done:
             scratch.mkdir()
+        for file in manifest["files"]:
+            if file["folder"] in fresh and file["sha256"] in twins:
+                scratch = fresh[file["folder"]][0]
+                done[scratch][file["sha256"]] = link(*twins[file["sha256"]], scratch)
         with ProcessPoolExecutor(max_workers=min(os.cpu_count() or 1, 16)) as pool:
-            for result in [pool.submit(unpack_file, *job) for job in work]:
-                result.result()
+            for job, result in [(job, pool.submit(unpack_file, *job)) for job in work]:
+                done[job[2]][job[0]["sha256"]] = result.result()
         for scratch, directory in fresh.values():
-            (scratch / _DONE).touch()
-            shutil.rmtree(directory, ignore_errors=True)
-            scratch.rename(directory)
+            (scratch / _DONE).write_text(json.dumps(done[scratch]))
+            if not (directory / _DONE).is_file():  # or somebody else was faster
+                shutil.rmtree(directory, ignore_errors=True)
+                scratch.rename(directory)
     finally:
         for scratch, _ in fresh.values():
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def unpacked(dest: Path) -> dict[str, tuple[Path, list[str]]]:
+    """What whole folders below DEST hold already: sha256 of a file -> (folder, what it became)."""
+    found = {}
+    for mark in sorted(dest.glob(f"[!.]*/{_DONE}")):
+        table = json.loads(mark.read_bytes() or b"{}")
+        for digest, members in table.items():
+            if all((mark.parent / member).is_file() for member in members):
+                found[digest] = (mark.parent, members)
+    return found
+
+
+def link(source: Path, members: list[str], folder: Path) -> list[str]:
+    """Gives a folder the files of another: without their bytes again where the disk allows it."""
+    for member in members:
+        path = folder / member
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        try:
+            os.link(source / member, path)
+        except OSError:
+            shutil.copy2(source / member, path)
+    return members
 
 
 def site_folders(manifest: dict[str, Any], dest: Path) -> dict[str, Path]:
