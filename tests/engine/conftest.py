@@ -65,8 +65,10 @@ def say(request: pytest.FixtureRequest) -> Say:
 
 @pytest.fixture(scope="session")
 def engine_python(release_cache: Path, say: Say) -> Path:
-    """The environment's Python."""
-    return environment.make_environment(release_cache, say)
+    """A Python with torch, for what needs no vLLM: the newest release's."""
+    tag = environment.RELEASES[-1]
+    wheel = environment.base_wheel(tag, release_cache)
+    return environment.make_site(tag, wheel, release_cache, say).python
 
 
 @pytest.fixture(scope="session")
@@ -93,16 +95,15 @@ def tag(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def unpatched(tag: str, engine_python: Path, release_cache: Path, say: Say) -> Site:
+def unpatched(tag: str, release_cache: Path, say: Say) -> Site:
     """The release as it is."""
     wheel = environment.base_wheel(tag, release_cache)
-    return environment.unpack(tag, wheel, engine_python, release_cache, say)
+    return environment.make_site(tag, wheel, release_cache, say)
 
 
 @pytest.fixture(scope="module")
 def patched(
     tag: str,
-    engine_python: Path,
     release_cache: Path,
     say: Say,
     tmp_path_factory: pytest.TempPathFactory,
@@ -110,13 +111,12 @@ def patched(
     """The release with this repository's series, from the wheel that `vpatch build` makes."""
     out = tmp_path_factory.mktemp("wheel")
     wheel = environment.patched_wheel(tag, release_cache, out)
-    return environment.unpack(tag, wheel, engine_python, release_cache, say)
+    return environment.make_site(tag, wheel, release_cache, say)
 
 
 @pytest.fixture(scope="module")
 def machine(
     patched: Site,
-    engine_python: Path,
     models: Path,
     library: Path,
     release_cache: Path,
@@ -124,4 +124,4 @@ def machine(
 ) -> Machine:
     """Where engines of the patched release start."""
     scratch = tmp_path_factory.mktemp(f"starts-{patched.tag}")
-    return Machine(engine_python, patched, models, scratch, library, release_cache / "engine")
+    return Machine(patched.python, patched, models, scratch, library, release_cache / "engine")

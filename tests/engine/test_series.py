@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from engine import environment
-from engine.environment import REPO, Say
+from engine.environment import REPO, Say, Site
 from vpatch.files import sha256_file, write_atomically
 from vpatch.patches.series import Series
 
@@ -25,16 +25,16 @@ PROVER = ("ci/prove_series.py", "ci/overlay.py")
 
 
 def test_every_test_patch_fails_without_its_fix(
-    tag: str, engine_python: Path, release_cache: Path, say: Say
+    tag: str, unpatched: Site, release_cache: Path, say: Say
 ) -> None:
     wheel = environment.base_wheel(tag, release_cache)
-    kept = release_cache / "engine" / "proofs" / f"{tag}-{proof_key(tag, wheel, engine_python)}"
+    kept = release_cache / "engine" / "proofs" / f"{tag}-{proof_key(tag, wheel, unpatched.python)}"
     if kept.is_file() and not os.environ.get("VPATCH_PROVE_AGAIN"):
         say(f"{tag}: proven before, with the same bytes:\n{kept.read_text()}")
         return
     command = [sys.executable, "ci/prove_series.py", tag]
     ran = subprocess.run(
-        [*command, "--python", engine_python, "--wheel", wheel],
+        [*command, "--python", unpatched.python, "--wheel", wheel],
         cwd=REPO,
         capture_output=True,
         text=True,
