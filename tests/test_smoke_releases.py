@@ -81,6 +81,11 @@ def test_modules_are_scanned_from_0_30_on() -> None:
     assert [facts(one).scans_modules for one in ("0.29.0", "0.32.0")] == [False, True]
 
 
+@pytest.mark.parametrize("version", ["0.17.1", "0.32.0"])
+def test_rotary_embeddings_are_native_where_the_kernel_was_seen_wrong(version: str) -> None:
+    assert facts(version).native_rotary
+
+
 def test_only_0_18_stops_without_names_in_ld_preload() -> None:
     asking = [
         version

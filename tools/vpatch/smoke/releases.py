@@ -63,6 +63,12 @@ _MODULE_SCAN: Table[bool] = (
     # v0.32.0 and v0.33.0, not in v0.29.0; the guard harms none between.
     ("0.30", True),
 )
+_NATIVE_ROTARY: Table[bool] = (
+    # The CPU's rotary kernel reads [tokens, heads, size] as [tokens x heads, size]: with plain
+    # rotary frequencies a drafter with MLA guesses otherwise than its definition. Seen in v0.17.1
+    # and v0.32.0, gone with PyTorch's own operations.
+    ("0.16", True),
+)
 _CPU_MLA: Table[CpuMla] = (
     ("0.16", "expanded"),  # the series' drafter obeys VLLM_MLA_DISABLE
     ("0.18", "none"),  # upstream's does not, and finds no kernel
@@ -120,6 +126,7 @@ class ReleaseFacts:
             the facts are those of the newest release that was.
         needs_cpu_drafter: On a CPU, engine/cpu_drafter.py has to stand in.
         scans_modules: On a CPU, llvmlite has to be kept from the worker's look at all modules.
+        native_rotary: On a CPU, rotary embeddings have to be computed by PyTorch's operations.
         cpu_mla: How MLA runs on a CPU: on expanded heads; not at all in a drafter; by a kernel.
         schemas: Of the target's config.json, those that the release reads; the usual one first.
         structured_output: The argument of SamplingParams for structured output.
@@ -129,6 +136,7 @@ class ReleaseFacts:
     read: bool
     needs_cpu_drafter: bool
     scans_modules: bool
+    native_rotary: bool
     cpu_mla: CpuMla
     schemas: tuple[Schema, ...]
     structured_output: str = "structured_outputs"  # `guided_decoding` until v0.11
@@ -230,6 +238,7 @@ def facts_of(version: Version) -> ReleaseFacts:
         read=plain.release[:2] <= NEWEST.release[:2],
         needs_cpu_drafter=_at(plain, _CPU_PLUGIN),
         scans_modules=_at(plain, _MODULE_SCAN),
+        native_rotary=_at(plain, _NATIVE_ROTARY),
         cpu_mla=_at(plain, _CPU_MLA),
         schemas=_at(plain, _SCHEMAS),
     )
