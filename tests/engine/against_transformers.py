@@ -1,8 +1,8 @@
 """reference.py beside transformers' DeepseekV3ForCausalLM, on the same weights.
 
-``python -m engine.against_transformers CHANGES`` under the engine environment's Python. CHANGES is
-JSON, laid over the text model's config. Prints how far apart the two are, in the largest absolute
-difference of any value.
+``python -m engine.against_transformers JOB`` under the engine environment's Python. JOB is JSON: a
+"preset" of Shape and "changes" laid over the text model's config. Prints how far apart the two are,
+in the largest absolute difference of any value.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
-from vpatch.smoke.engine.checkpoint import Maker
+from vpatch.smoke.engine.checkpoint import Maker, saved
 from vpatch.smoke.engine.kimi import text_config, text_weights
 from vpatch.smoke.engine.reference import Reference
-from vpatch.smoke.engine.shapes import CPU
+from vpatch.smoke.engine.shapes import PRESETS
 
 TOKENS = 100
 
@@ -36,11 +36,13 @@ def states_of(model: Any, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor
     return torch.stack(seen), logits
 
 
-def main(changes: dict[str, Any]) -> dict[str, Any]:
-    text = text_config(CPU) | changes
-    weights = text_weights(Maker(CPU))
-    stream = torch.Generator().manual_seed(CPU.seed)
-    tokens = torch.randint(4, CPU.vocab, (TOKENS,), generator=stream).tolist()
+def main(job: dict[str, Any]) -> dict[str, Any]:
+    shape = PRESETS[job["preset"]]
+    text = text_config(shape) | job["changes"]
+    as_saved = saved(text_weights(Maker(shape)), shape)
+    weights = {name: weight.float() for name, weight in as_saved.items()}
+    stream = torch.Generator().manual_seed(shape.seed)
+    tokens = torch.randint(4, shape.vocab, (TOKENS,), generator=stream).tolist()
     reference = Reference(text, weights)
     run = reference.run(reference.embed(tokens))
 
