@@ -18,8 +18,7 @@ _PACKAGES = ("vpatch", "vpatch/smoke")
 def engine_library(folder: Path) -> Path:
     """Writes the engine package below a folder.
 
-    The same files each time; what is there already is replaced, so a folder of an older vpatch is
-    brought up to date.
+    The same files each time; a module that is there already is replaced.
 
     Args:
         folder: A scratch folder of the caller's; made where it is missing.
