@@ -89,6 +89,11 @@ def _judged(check: Check, outcomes: Outcomes) -> Result:
     return Result(check.name, judged.verdict, judged.evidence, seconds, str(shown.log), tail)
 
 
+def verdict_of(good: bool) -> Verdict:
+    """A yes or no as a verdict."""
+    return "pass" if good else "fail"
+
+
 def short(error: str, limit: int = 300) -> str:
     """An error on one line."""
     line = " ".join(error.split())
@@ -110,7 +115,8 @@ def did_start(outcome: Outcome) -> Judged:
     )
 
 
-def _requests(outcome: Outcome, phase: str | None = None) -> list[dict[str, Any]]:
+def compared_requests(outcome: Outcome, phase: str | None = None) -> list[dict[str, Any]]:
+    """What engine/compare.py found about each request, of one phase or of all."""
     compared: Mapping[str, Any] = outcome.compared or {"phases": {}}
     phases = compared["phases"]
     return [one for name in phases if phase in (None, name) for one in phases[name]]
@@ -125,7 +131,7 @@ def took_ids(name: str, ids: Sequence[int]) -> Callable[[Outcomes], Judged]:
 
     def judge(outcomes: Outcomes) -> Judged:
         found: Counter[tuple[int, ...]] = Counter()
-        for request in _requests(outcomes[name]):
+        for request in compared_requests(outcomes[name]):
             for layers, rows in request["layers"]:
                 found[tuple(layers)] += rows
         total = sum(found.values())
@@ -146,7 +152,7 @@ def right_states(name: str, phase: str | None = None) -> Callable[[Outcomes], Ju
     """Every input token has a row, and each row is the reference's within the bound."""
 
     def judge(outcomes: Outcomes) -> Judged:
-        requests = _requests(outcomes[name], phase)
+        requests = compared_requests(outcomes[name], phase)
         bound = (outcomes[name].compared or {})["bound"]
         rows = sum(one["rows"] for one in requests)
         within = sum(one["within"] for one in requests)
@@ -174,7 +180,7 @@ def same_tokens(name: str, base: str) -> Callable[[Outcomes], Judged]:
         equal, ties, different = 0, 0, []
         for phase, answered in _phases(outcomes[name]).items():
             pairs = zip(answered["tokens"], _phases(outcomes[base])[phase]["tokens"], strict=True)
-            compared = _requests(outcomes[name], phase)
+            compared = compared_requests(outcomes[name], phase)
             for number, (mine, theirs) in enumerate(pairs):
                 if mine == theirs:
                     equal += 1
@@ -218,7 +224,7 @@ def _drafts(outcome: Outcome) -> str:
 
 def acceptance(outcome: Outcome) -> tuple[list[int], list[int]]:
     """By place in the draft: how many were tried, and how many accepted."""
-    requests = _requests(outcome)
+    requests = compared_requests(outcome)
     places = max((len(one["drafted"]) for one in requests), default=0)
     drafted = [sum(one["drafted"][place] for one in requests) for place in range(places)]
     accepted = [sum(one["accepted"][place] for one in requests) for place in range(places)]
@@ -231,8 +237,7 @@ def some_accepted(name: str) -> Callable[[Outcomes], Judged]:
     def judge(outcomes: Outcomes) -> Judged:
         drafted, accepted = acceptance(outcomes[name])
         rates = ", ".join(f"{yes}/{all_}" for yes, all_ in zip(accepted, drafted, strict=True))
-        verdict: Verdict = "pass" if sum(accepted) else "fail"
-        return Judged(verdict, f"accepted by place in the draft: {rates}")
+        return Judged(verdict_of(bool(sum(accepted))), f"accepted by place in the draft: {rates}")
 
     return judge
 
@@ -241,11 +246,13 @@ def right_guesses(name: str) -> Callable[[Outcomes], Judged]:
     """The drafter's guesses are its definition's."""
 
     def judge(outcomes: Outcomes) -> Judged:
-        requests = _requests(outcomes[name])
+        requests = compared_requests(outcomes[name])
         certain = sum(one["certain_guesses"] for one in requests)
         wrong = sum(one["wrong_guesses"] for one in requests)
-        verdict: Verdict = "fail" if wrong or not certain else "pass"
-        return Judged(verdict, f"{certain - wrong} of {certain} guesses as its definition's")
+        return Judged(
+            verdict_of(certain > 0 and not wrong),
+            f"{certain - wrong} of {certain} guesses as its definition's",
+        )
 
     return judge
 
@@ -254,7 +261,7 @@ def took_pieces(name: str, phase: str) -> Callable[[Outcomes], Judged]:
     """Prompts came in pieces, and their rows are right."""
 
     def judge(outcomes: Outcomes) -> Judged:
-        steps = sum(len(one["partial_steps"]) for one in _requests(outcomes[name], phase))
+        steps = sum(len(one["partial_steps"]) for one in compared_requests(outcomes[name], phase))
         if not steps:
             return Judged("fail", "no prompt was taken in pieces: this run proves nothing")
         states = right_states(name, phase)(outcomes)
@@ -267,7 +274,7 @@ def mixed_steps(name: str, phase: str) -> Callable[[Outcomes], Judged]:
     """Prompts and answers shared steps, and their rows are right."""
 
     def judge(outcomes: Outcomes) -> Judged:
-        requests = _requests(outcomes[name], phase)
+        requests = compared_requests(outcomes[name], phase)
         prompts = {step for one in requests for step in one["prompt_steps"]}
         answers = {step for one in requests for step in one["answer_steps"]}
         if not prompts & answers:

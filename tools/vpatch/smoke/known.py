@@ -18,6 +18,7 @@ from vpatch.smoke.environment import Device
 from vpatch.smoke.judge import Result
 
 _NOT_ACCEPTED = r"(?i)eagle3 is only supported for .* models\. Got .*model_type='kimi_k2'"
+_NO_CONFIG = r"model type `kimi_k2` but Transformers does not recognize this architecture"
 _SWALLOWED = r"holds? \(2, 4, 5\)"
 
 
@@ -39,8 +40,8 @@ class Known:
 
 
 KNOWN = (
-    Known("<0.18", ("cpu", "cuda"), r"starts/(llama|mla)-.*", _NOT_ACCEPTED),
-    Known("<0.18", ("cpu", "cuda"), r"refused/.*", _NOT_ACCEPTED),
+    Known("<0.18", ("cpu", "cuda"), r"(starts|refused)/mla-(yarn|plain)/.*", _NO_CONFIG),
+    Known("<0.18", ("cpu", "cuda"), r"(starts|refused)/(llama|ids)-.*", _NOT_ACCEPTED),
 )
 
 

@@ -1,26 +1,29 @@
-"""What a smoke run starts and asks: checkpoints, engine starts, checks."""
+"""What a smoke run starts and asks: checkpoints, engine starts, checks.
+
+plan_core.py and plan_full.py fill it; planner.py puts it together.
+"""
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vpatch.errors import UsageError
-from vpatch.smoke import judge
 from vpatch.smoke.environment import Device
-from vpatch.smoke.judge import Check
+from vpatch.smoke.judge import Check, Judged, Outcomes
 from vpatch.smoke.releases import ReleaseFacts, Runner
-from vpatch.smoke.run import Start
+from vpatch.smoke.run import Outcome, Start
 
 Tier = Literal["core", "full"]
 Mode = Literal["eager", "compile", "graphs"]
 Job = dict[str, Any]
 
 DRAFTS = 3
-_CONFIG_ERROR_S = 60.0
-_VOCAB, _MEDIA, _LAYERS = 512, 500, 8
+MEDIA = 500
+"""The token that stands for a picture in a prompt."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,9 @@ class Drafter:
     Attributes:
         kind, ids, form, vocabulary, changes: As in the SPEC of engine/models.py.
         guesses_some: It is made to guess some of the target's tokens.
+        target: The target whose embeddings and head it has.
+        layers: Of that target.
+        modes: In which it runs.
     """
 
     name: str
@@ -40,17 +46,22 @@ class Drafter:
     changes: Mapping[str, Any] = field(default_factory=dict)
     guesses_some: bool = False
     tier: Tier = "core"
+    target: str = "kimi"
+    layers: int = 8
+    modes: tuple[Mode, ...] = ("eager", "graphs")
 
     @property
     def asked(self) -> tuple[int, ...]:
         """The ids that vLLM has to use; for a config that names none its default."""
-        return self.ids or (2, _LAYERS // 2, _LAYERS - 3)
+        return self.ids or (2, self.layers // 2, self.layers - 3)
 
     @property
     def mla(self) -> bool:
         """Whether it has MLA, as the target has."""
         return self.kind.startswith("mla")
 
+
+_COMPILED: Mapping[str, Any] = {"target": "short", "layers": 2, "modes": ("compile",)}
 
 DRAFTERS = (
     Drafter("llama-nested", "llama", (1, 3, 7), "nested", guesses_some=True),
@@ -61,15 +72,10 @@ DRAFTERS = (
     Drafter("llama-ends", "llama", (0, 4, 8), "nested", guesses_some=True, tier="full"),
     Drafter("llama-speculators", "llama", (1, 3, 7), "speculators", tier="full"),
     Drafter("mla-norm", "mlanorm", None, "none", "full", tier="full"),
+    # Eight layers of eight experts take a CPU a minute to compile.
+    Drafter("llama-short", "llama", (1, 2), "nested", guesses_some=True, tier="full", **_COMPILED),
+    Drafter("mla-short", "mla31", (0, 2), "nested", "full", tier="full", **_COMPILED),
 )
-
-# Wrong ids for a drafter whose `fc` takes three states -> what its refusal has to say.
-WRONG_IDS: Mapping[str, tuple[tuple[int, ...], str]] = {
-    "ids-outside": ((1, 3, 99), r"\[99\].*8 layers"),
-    "ids-descending": ((7, 3, 1), r"\[7, 3, 1\].*ascending"),
-    "ids-repeated": ((1, 1, 7), r"\[1, 1, 7\].*twice"),
-    "ids-not-as-wide-as-fc": ((1, 3), r"\[1, 3\].*\bfc\b"),
-}
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ SCALES: Mapping[Device, Scale] = {
 }
 
 
-_MODE_VARIABLES: Mapping[Device, Mapping[str, str]] = {
+_DEVICE_VARIABLES: Mapping[Device, Mapping[str, str]] = {
     "cpu": {"OMP_NUM_THREADS": "1"},  # two engines run beside each other
     "cuda": {},
 }
@@ -120,18 +126,50 @@ class Wish:
 
 
 @dataclass(frozen=True)
+class Preparation:
+    """A checkpoint that a module of its own writes before the engines start.
+
+    Attributes:
+        name: Of the checkpoint.
+        module: The engine-side module.
+        job: What it reads; names of checkpoints stand for their folders.
+        limit: Seconds until it is ended.
+    """
+
+    name: str
+    module: str
+    job: Mapping[str, Any]
+    limit: float = 300.0
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A checkpoint with another one's weights, and changes laid over its config."""
+
+    name: str
+    of: str
+    changes: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Plan:
     """What will be run.
 
     Attributes:
         models: The SPEC of engine/models.py, without its folder.
-        starts: In order; jobs name models, not folders.
+        preparations: What is made of them, in order.
+        copies: What is copied after that.
+        starts: In order; jobs name checkpoints, not folders.
         checks: In the order in which they are told.
+        notes: What is not asked here, and why.
     """
 
     models: Mapping[str, Any]
+    preparations: tuple[Preparation, ...]
+    copies: tuple[Copy, ...]
     starts: tuple[Start, ...]
     checks: tuple[Check, ...]
+    notes: tuple[str, ...] = ()
 
 
 def wanted(check: str, names: Sequence[str]) -> bool:
@@ -139,159 +177,174 @@ def wanted(check: str, names: Sequence[str]) -> bool:
     return not names or any(check == name or check.startswith(f"{name}/") for name in names)
 
 
-def prompts(scale: Scale) -> list[list[int]]:
+def prompts(lengths: Sequence[int], seed: int = 7) -> list[list[int]]:
     """Token ids; the same each time."""
-    stream = random.Random(7)  # noqa: S311 - prompts, not secrets
-    return [[stream.randrange(4, _MEDIA - 1) for _ in range(count)] for count in scale.prompts]
+    stream = random.Random(seed)  # noqa: S311 - prompts, not secrets
+    return [[stream.randrange(4, MEDIA - 1) for _ in range(count)] for count in lengths]
 
 
-def make_plan(wish: Wish, facts: ReleaseFacts) -> Plan:
-    """What a wish comes to on a release.
+class Builder:
+    """Gathers a plan's parts.
 
-    Raises:
-        UsageError: The wish names a check that there is not.
+    Attributes:
+        wish, facts, scale: What it is for.
+        targets: By name, entries of the SPEC.
+        notes: What is not asked, and why.
     """
-    return _Planner(wish, facts).plan()
 
-
-class _Planner:
     def __init__(self, wish: Wish, facts: ReleaseFacts) -> None:
-        self._wish = wish
-        self._facts = facts
-        self._scale = SCALES[wish.device]
+        self.wish = wish
+        self.facts = facts
+        self.scale = SCALES[wish.device]
+        self.targets: dict[str, Job] = {"kimi": {}, "short": {"layers": 2, "dense": 2}}
+        self.notes: list[str] = []
         self._starts: dict[str, Start] = {}
         self._checks: list[Check] = []
         self._drafters: dict[str, Drafter] = {}
+        self._preparations: dict[str, Preparation] = {}
+        self._copies: dict[str, Copy] = {}
 
-    def plan(self) -> Plan:
-        for runner in self._wish.runners:
-            for mode in self._modes():
-                self._add_target(runner, mode)
-                for drafter in self._drafters_for(mode):
-                    self._add_drafter(drafter, runner, mode)
-        self._add_refusals()
-        return self._narrowed()
-
-    def _modes(self) -> Iterator[Mode]:
-        yield "eager"
-        if self._wish.tier == "full":
-            yield "graphs" if self._wish.device == "cuda" else "compile"
-
-    def _drafters_for(self, mode: Mode) -> Iterator[Drafter]:
-        for drafter in DRAFTERS:
-            if drafter.tier == "full" and self._wish.tier == "core":
-                continue
-            # Eight layers of eight experts take a CPU a minute to compile.
-            if mode == "compile" and drafter.name not in ("llama-nested", "mla-plain"):
-                continue
-            yield drafter
-
-    def _add_target(self, runner: Runner, mode: Mode) -> None:
-        name = f"target/{runner}/{mode}"
-        self._start(name, None, runner, mode)
-        self._checks.append(
-            Check(
-                f"starts/{name}",
-                (name,),
-                lambda found: judge.did_start(found[name]),
-                judge.did_start,
-            )
-        )
-
-    def _add_drafter(self, drafter: Drafter, runner: Runner, mode: Mode) -> None:
-        start, base = f"{drafter.name}/{runner}/{mode}", f"target/{runner}/{mode}"
-        reason = self._facts.refuses(drafter.mla, runner, self._wish.device)
-        if reason is not None:
-            self._start(start, drafter, runner, mode)
-            asked = judge.refused(reason, _CONFIG_ERROR_S)
-            self._checks.append(Check(f"refused/{start}", (start,), _never, asked))
-            return
-        self._start(start, drafter, runner, mode)
-        own = (start,)
-        self._checks += [
-            Check(
-                f"starts/{start}", own, lambda found: judge.did_start(found[start]), judge.did_start
-            ),
-            Check(f"ids/{start}", own, judge.took_ids(start, drafter.asked)),
-            Check(f"states/{start}", own, judge.right_states(start)),
-            Check(f"greedy/{start}", (start, base), judge.same_tokens(start, base)),
-            Check(f"mixed-batch/{start}", own, judge.mixed_steps(start, "mixed")),
-        ]
-        if drafter.name == "llama-nested":
-            self._checks.append(
-                Check(f"chunked-prefill/{start}", own, judge.took_pieces(start, "batch"))
-            )
-        if drafter.guesses_some:
-            self._checks.append(Check(f"accepted/{start}", own, judge.some_accepted(start)))
-        if drafter.mla and self._scale.reference_guesses:
-            self._checks.append(Check(f"guesses/{start}", own, judge.right_guesses(start)))
-
-    def _add_refusals(self) -> None:
-        """Wrong configs, beside a target whose weights cannot be read."""
-        runner = self._wish.runners[0]
-        for name, (ids, pattern) in WRONG_IDS.items():
-            wrong = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": list(ids)}}
-            drafter = Drafter(name, "llama", (1, 3, 7), "nested", changes=wrong)
-            start = f"{name}/{runner}/eager"
-            self._start(start, drafter, runner, "eager", target="unreadable")
-            asked = judge.refused(pattern, _CONFIG_ERROR_S)
-            self._checks.append(Check(f"refused/{start}", (start,), _never, asked))
-
-    def _start(
+    def start(
         self,
         name: str,
-        drafter: Drafter | None,
+        drafter: Drafter | str | None,
         runner: Runner,
-        mode: Mode,
-        target: str = "kimi",
-    ) -> None:
-        device = self._wish.device
+        mode: Mode = "eager",
+        *,
+        target: str | None = None,
+        phases: Sequence[Job] | None = None,
+        options: Mapping[str, Any] | None = None,
+        images: bool = False,
+        more: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Adds an engine start.
+
+        Args:
+            name: Its name.
+            drafter: A drafter of the SPEC, the name of a prepared checkpoint, or None.
+            runner: vLLM's model runner.
+            mode: How the models run.
+            target: The target's name; the drafter's own where None.
+            phases: Sets of requests; those of every start where None.
+            options: Laid over the options of ``LLM(...)``.
+            images: Whether prompts have images.
+            more: Laid over the job.
+        """
+        own = drafter.target if isinstance(drafter, Drafter) else "kimi"
         job: Job = {
-            "target": target,
-            "dtype": self._scale.dtype,
+            "target": target or own,
+            "dtype": self.scale.dtype,
             "drafts": DRAFTS,
             "record": True,
             "compile": mode == "compile",
-            "plugin": self._facts.needs_cpu_drafter and device == "cpu",
-            "guard_scan": self._facts.scans_modules and device == "cpu",
-            "options": {**self._options(drafter, mode)},
-            "phases": self._phases(),
+            **self._stand_ins(),
+            "options": {**self._options(mode, images), **(options or {})},
+            "phases": list(phases or self.phases()),
+            **({"media": MEDIA} if images else {}),
         }
-        if drafter is not None:
+        if isinstance(drafter, Drafter):
             self._drafters[drafter.name] = drafter
             job |= {"drafter": drafter.name, "ids": list(drafter.asked)}
-            job["guesses"] = drafter.mla and self._scale.reference_guesses
-        variables = {**self._facts.variables(device, runner), **_MODE_VARIABLES[device]}
-        if mode == "eager":
-            # Kimi's vision tower asks torch to compile even in eager mode.
-            variables["TORCH_COMPILE_DISABLE"] = "1"
-        self._starts[name] = Start(name, job, variables)
+            job["guesses"] = drafter.mla and self.scale.reference_guesses
+        elif drafter is not None:
+            job["drafter"] = drafter
+        self._starts[name] = Start(
+            name,
+            {**job, **(more or {})},
+            self._variables(runner, mode),
+            fresh_cache=mode != "eager",
+        )
+        return name
 
-    def _options(self, drafter: Drafter | None, mode: Mode) -> Job:
-        options: Job = {
-            "dtype": self._scale.dtype,
-            "max_model_len": self._scale.length,
-            "max_num_seqs": 8,
-            "enforce_eager": mode == "eager",
-            "enable_prefix_caching": False,
-            **self._facts.options(self._wish.device),
+    @property
+    def started(self) -> Collection[str]:
+        """The names of the starts so far."""
+        return self._starts.keys()
+
+    def serve(self, name: str, drafter: Drafter, runner: Runner, lengths: Sequence[int]) -> None:
+        """Adds a start of the HTTP server."""
+        self._drafters[drafter.name] = drafter
+        options = self._options("eager", images=False)
+        words = ["--dtype", self.scale.dtype, "--max-model-len", str(self.scale.length)]
+        words += ["--max-num-seqs", "8", "--enforce-eager", "--trust-remote-code", "--seed", "0"]
+        words += ["--limit-mm-per-prompt", json.dumps(options["limit_mm_per_prompt"])]
+        job: Job = {
+            "target": "kimi",
+            "drafter": drafter.name,
+            "drafts": DRAFTS,
+            "options": words,
+            "prompts": prompts(lengths),
+            "tokens": self.scale.tokens,
+            "timeout_s": 240,
+            "plugin": self.facts.needs_cpu_drafter and self.wish.device == "cpu",
         }
-        if drafter is not None and drafter.name == "llama-nested":
-            options["max_num_batched_tokens"] = self._scale.piece
-        return options
+        variables = self._variables(runner, "eager") | {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+        self._starts[name] = Start(name, job, variables, limit=420.0, module="serve")
 
-    def _phases(self) -> list[Job]:
-        whole = prompts(self._scale)
-        tokens = self._scale.tokens
-        # While the first ones answer, others come.
+    def check(
+        self,
+        name: str,
+        starts: Sequence[str],
+        judge: Callable[[Outcomes], Judged],
+        on_error: Callable[[Outcome], Judged] | None = None,
+    ) -> None:
+        """Adds a check."""
+        self._checks.append(Check(name, tuple(starts), judge, on_error))
+
+    def prepare(self, *steps: Preparation | Copy) -> None:
+        """Adds checkpoints that are made of others."""
+        for step in steps:
+            if isinstance(step, Copy):
+                self._copies[step.name] = step
+            else:
+                self._preparations[step.name] = step
+
+    def phases(self) -> list[Job]:
+        """What every engine is asked: prompts at once, and others that come meanwhile."""
+        whole = prompts(self.scale.prompts)
         arrivals = [3 * number for number in range(len(whole))]
+        tokens = self.scale.tokens
         return [
             {"name": "batch", "prompts": whole, "tokens": tokens},
             {"name": "mixed", "prompts": whole[::-1], "tokens": tokens, "arrivals": arrivals},
         ]
 
-    def _narrowed(self) -> Plan:
-        for name in self._wish.checks:
+    def _stand_ins(self) -> Job:
+        """What engine/start.py has to put in a GPU's place."""
+        if self.wish.device == "cuda":
+            return {}
+        return {
+            "plugin": self.facts.needs_cpu_drafter,
+            "guard_scan": self.facts.scans_modules,
+            "native_rotary": self.facts.native_rotary,
+        }
+
+    def _options(self, mode: Mode, images: bool) -> Job:
+        return {
+            "dtype": self.scale.dtype,
+            "max_model_len": self.scale.length,
+            "max_num_seqs": 8,
+            "enforce_eager": mode == "eager",
+            "enable_prefix_caching": False,
+            **self.facts.options(self.wish.device, images=images),
+        }
+
+    def _variables(self, runner: Runner, mode: Mode) -> dict[str, str]:
+        device = self.wish.device
+        variables = {**self.facts.variables(device, runner), **_DEVICE_VARIABLES[device]}
+        if mode == "eager":
+            # Kimi's vision tower asks torch to compile even in eager mode.
+            variables["TORCH_COMPILE_DISABLE"] = "1"
+        return variables
+
+    def plan(self) -> Plan:
+        """What was added, as far as the wish names it.
+
+        Raises:
+            UsageError: The wish names a check that there is not.
+        """
+        names = self.wish.checks
+        for name in names:
             if not any(wanted(check.name, [name]) for check in self._checks):
                 known = sorted({check.name.partition("/")[0] for check in self._checks})
                 raise UsageError(
@@ -299,26 +352,43 @@ class _Planner:
                     hint=f"Checks begin with: {', '.join(known)}.",
                     code="no-check",
                 )
-        checks = tuple(check for check in self._checks if wanted(check.name, self._wish.checks))
+        checks = tuple(check for check in self._checks if wanted(check.name, names))
         needed = {start for check in checks for start in check.starts}
         starts = tuple(start for name, start in self._starts.items() if name in needed)
-        used = {start.job.get("drafter") for start in starts}
-        models = {
-            "shape": {"preset": self._scale.shape},
-            "targets": [{"name": "kimi", "kind": "plain", "schema": self._facts.schema}],
-            "drafters": [_entry(one) for one in self._drafters.values() if one.name in used],
+        used = {start.job.get(role) for start in starts for role in ("target", "drafter")}
+        copies = tuple(copy for copy in self._copies.values() if copy.name in used)
+        used |= {copy.of for copy in copies}
+        steps = self._steps_for(used)
+        used |= {value for step in steps for value in step.job.values() if isinstance(value, str)}
+        return Plan(self._models(used), steps, copies, starts, checks, tuple(self.notes))
+
+    def _steps_for(self, used: set[Any]) -> tuple[Preparation, ...]:
+        """Those whose checkpoints are used, by starts or by one another; in order."""
+        found: list[Preparation] = []
+        for step in reversed(self._preparations.values()):
+            if step.name in used or any(step.name in later.job.values() for later in found):
+                found.insert(0, step)
+        return tuple(found)
+
+    def _models(self, used: set[Any]) -> Job:
+        drafters = [one for one in self._drafters.values() if one.name in used]
+        named = used | {one.target for one in drafters} | {"kimi"}
+        schema = self.facts.schema
+        return {
+            "shape": {"preset": self.scale.shape},
+            "targets": [
+                {"name": name, "kind": "plain", "schema": schema, **entry}
+                for name, entry in self.targets.items()
+                if name in named
+            ],
+            "drafters": [_entry(one) for one in drafters],
         }
-        return Plan(models, starts, checks)
-
-
-def _never(_found: Mapping[str, Any]) -> judge.Judged:
-    raise AssertionError("a refusal is judged by its error")
 
 
 def _entry(drafter: Drafter) -> Job:
     return {
         "name": drafter.name,
-        "target": "kimi",
+        "target": drafter.target,
         "kind": drafter.kind,
         "ids": None if drafter.ids is None else list(drafter.ids),
         "form": drafter.form,

@@ -20,7 +20,7 @@ from vpatch.smoke.library import engine_library
 
 _PACKAGE = "vpatch.smoke.engine"
 _TAIL_LINES = 40
-_GRACE_S = 5.0
+_GRACE_S = 45.0  # a server has to end its engine
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Start:
         variables: Environment variables of this start alone.
         limit: Seconds until it is ended.
         module: The engine-side module that runs the job.
+        fresh_cache: Whether compiled graphs are kept for this run only.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Start:
     variables: Mapping[str, str] = field(default_factory=dict)
     limit: float = 300.0
     module: str = "start"
+    fresh_cache: bool = False
 
 
 @dataclass(frozen=True)
@@ -226,14 +228,21 @@ def _run(start: Start, children: Children, folder: Path) -> Outcome:
     job, log = folder / "job.json", folder / "log"
     job.write_text(json.dumps(start.job))
     began = time.monotonic()
+    answer = folder / "outputs.json"
     failure = children.module(
-        start.module, job, log=log, limit=start.limit, variables=start.variables
+        start.module,
+        job,
+        log=log,
+        limit=start.limit,
+        variables=start.variables,
+        # start.py writes it itself: vLLM talks on standard output.
+        answer=None if start.module == "start" else answer,
     )
-    outputs = _read(folder / "outputs.json")
-    compared = None
-    if failure is None and (folder / "rows.safetensors").is_file():
+    outputs = _read(answer)
+    compared, compare = None, _comparison(start, folder)
+    if failure is None and compare is not None:
         found = folder / "compared.json"
-        failure = children.module("compare", job, log=log, limit=start.limit, answer=found)
+        failure = children.module(compare, job, log=log, limit=start.limit, answer=found)
         failure = failure and f"the comparison {failure}"
         compared = None if failure else _read(found)
     seconds = time.monotonic() - began
@@ -244,10 +253,20 @@ def _run(start: Start, children: Children, folder: Path) -> Outcome:
     return Outcome(start.name, good, error, compared, seconds, ready, log)
 
 
+def _comparison(start: Start, folder: Path) -> str | None:
+    """The module that holds the answers against the reference, where one does."""
+    if (folder / "rows.safetensors").is_file():
+        return "compare"
+    return "sampled" if "distribution" in start.job else None
+
+
 def _read(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
-    read: dict[str, Any] = json.loads(path.read_text())
+    text = path.read_text()
+    if not text:
+        return None  # the module ended before it had an answer
+    read: dict[str, Any] = json.loads(text)
     return read
 
 

@@ -14,7 +14,7 @@ from vpatch.errors import HostError, VpatchError
 from vpatch.files import disk_errors
 from vpatch.smoke.environment import Environment
 from vpatch.smoke.judge import Result, judge_all
-from vpatch.smoke.plan import Plan
+from vpatch.smoke.plan import Copy, Plan, Preparation
 from vpatch.smoke.run import Children, Outcome, Start, run_starts
 
 Say = Callable[[str], None]
@@ -48,6 +48,11 @@ def run_plan(
     try:
         with disk_errors(scratch):
             models = write_models(plan.models, children, scratch)
+            for step in plan.preparations:
+                say(f"making {step.name}")
+                prepare(step, models, children, scratch)
+            for copy in plan.copies:
+                models[copy.name] = _copied(copy, models, scratch)
             starts = [_placed(start, models, environment, scratch) for start in plan.starts]
             told = _Told(say, len(starts))
             # One after the other on a GPU (engine/start.py waits for it): the second one imports.
@@ -85,28 +90,64 @@ class _Told:
         )
 
 
-def write_models(spec: Mapping[str, Any], children: Children, scratch: Path) -> Mapping[str, Path]:
+def write_models(spec: Mapping[str, Any], children: Children, scratch: Path) -> dict[str, Path]:
     """Writes the checkpoints; returns their folders by name."""
-    request, answer = scratch / "models.json", scratch / "models.answer.json"
-    log = scratch / "models.log"
     folder = scratch / "models"
-    request.write_text(json.dumps({**spec, "folder": str(folder)}))
-    failure = children.module("models", request, log=log, limit=_MODELS_LIMIT_S, answer=answer)
-    if failure is not None:
-        last = (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
-        raise HostError(
-            f"the tiny checkpoints could not be written, their process {failure}: {last}",
-            hint="Run it again with --keep DIR and look at DIR/models.log.",
-            code="models",
-        )
-    found = json.loads(answer.read_text())
+    found = _answer("models", {**spec, "folder": str(folder)}, children, scratch / "models-of-spec")
     folders = {
         name: Path(entry["folder"])
         for kind in ("targets", "drafters")
         for name, entry in found[kind].items()
     }
-    folders[UNREADABLE] = _without_weights(next(iter(folders.values())), folder / UNREADABLE)
+    folders[UNREADABLE] = _without_weights(folders["kimi"], folder / UNREADABLE)
     return folders
+
+
+def prepare(step: Preparation, models: dict[str, Path], children: Children, scratch: Path) -> None:
+    """Has a module write a checkpoint, and adds it to the others."""
+    place = scratch / "models" / step.name
+    job = {
+        key: str(models[value]) if value in models else value
+        for key, value in step.job.items()
+        if not isinstance(value, list)
+    }
+    job |= {key: value for key, value in step.job.items() if isinstance(value, list)}
+    _answer(step.module, {**job, "out": str(place)}, children, scratch / step.name, step.limit)
+    models[step.name] = place
+
+
+def _answer(
+    module: str,
+    job: Mapping[str, Any],
+    children: Children,
+    folder: Path,
+    limit: float = _MODELS_LIMIT_S,
+) -> dict[str, Any]:
+    """Runs a module that makes checkpoints; returns what it printed."""
+    folder.mkdir()
+    request, answer, log = folder / "job.json", folder / "answer.json", folder / "log"
+    request.write_text(json.dumps(job))
+    failure = children.module(module, request, log=log, limit=limit, answer=answer)
+    if failure is not None:
+        last = (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        raise HostError(
+            f"a tiny checkpoint could not be made, {module}'s process {failure}: {last}",
+            hint=f"Run it again with --keep DIR and look at DIR/{folder.name}/log.",
+            code="models",
+        )
+    found: dict[str, Any] = json.loads(answer.read_text() or "{}")
+    return found
+
+
+def _copied(copy: Copy, models: Mapping[str, Path], scratch: Path) -> Path:
+    """The same weights under a changed config."""
+    folder = scratch / "models" / copy.name
+    shutil.copytree(models[copy.of], folder, copy_function=os.link)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    path.unlink()  # a link to the other one's
+    path.write_text(json.dumps({**config, **copy.changes}))
+    return folder
 
 
 def _without_weights(target: Path, folder: Path) -> Path:
@@ -127,7 +168,11 @@ def _placed(
             job[role] = str(_folder(models, job[role]))
     if environment.device == "cuda":
         job["lock"] = str(scratch / "engine.lock")
-    return replace(start, job=job)
+    variables = dict(start.variables)
+    if start.fresh_cache:
+        # One for all of them: each has to find its own graph in it.
+        variables["VLLM_CACHE_ROOT"] = str(scratch / "compiled")
+    return replace(start, job=job, variables=variables)
 
 
 def _folder(models: Mapping[str, Path], name: str) -> Path:

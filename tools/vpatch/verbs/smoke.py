@@ -23,8 +23,9 @@ from vpatch.smoke import environment as environments
 from vpatch.smoke.environment import Device, Environment
 from vpatch.smoke.judge import Result
 from vpatch.smoke.known import Expected, expect
-from vpatch.smoke.plan import Tier, make_plan
+from vpatch.smoke.plan import Tier
 from vpatch.smoke.plan import Wish as PlanWish
+from vpatch.smoke.planner import make_plan
 from vpatch.smoke.releases import ReleaseFacts, Runner, facts_of
 from vpatch.smoke.session import run_plan
 from vpatch.smoke.wheels import Subject, find_subject, installed_subject
@@ -81,7 +82,8 @@ def run(wish: Wish, repo: Path | None, upstream: Upstream) -> Report:
         kept = upstream.cache / "smoke"
         results = run_plan(plan, environment, scratch, kept, upstream.progress.say)
     held = _held(wish, results, subject, device)
-    ran = _Ran(wish, subject, environment, host.gpu, host.driver, time.monotonic() - began)
+    seconds = time.monotonic() - began
+    ran = _Ran(wish, subject, environment, host.gpu, host.driver, seconds, plan.notes)
     return _report(ran, held)
 
 
@@ -175,6 +177,7 @@ class _Ran:
     gpu: str | None
     driver: str | None
     seconds: float
+    notes: tuple[str, ...]
 
 
 def _report(ran: _Ran, held: Sequence[Expected]) -> Report:
@@ -193,6 +196,7 @@ def _report(ran: _Ran, held: Sequence[Expected]) -> Report:
         "expect_unpatched": ran.wish.expect_unpatched,
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "seconds": round(ran.seconds, 1),
+        "notes": list(ran.notes),
         "checks": [{**one.result.as_dict(), "as_expected": one.as_expected} for one in held],
     }
     return Report("smoke", data, _text(ran, held), exit_code=0 if good else 1)
@@ -208,6 +212,7 @@ def _text(ran: _Ran, held: Sequence[Expected]) -> RenderableType:
     return lines(
         table(("check", "verdict", "s", "evidence"), rows),
         *(_tail(one) for one in tails.values()),
+        *(plain(f"{note}.") for note in ran.notes),
         plain(_sum(ran, held)),
     )
 

@@ -41,18 +41,18 @@ def probabilities(
     return shares
 
 
-def main(path: Path) -> None:
-    job: dict[str, Any] = json.loads(path.read_text())
+def after(job: dict[str, Any]) -> dict[str, Any]:
+    """What is printed, for a job as above."""
     target = Reference.open(Path(job["target"]))
-    after = [
+    found = [
         {
             "prefix": prefix,
             "probabilities": probabilities(target, job["prompt"], prefix, job["temperature"]),
         }
         for prefix in frequent_prefixes(job["sequences"], job["fewest"])
     ]
-    print(json.dumps({"after": after}))
+    return {"after": found}
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    print(json.dumps(after(json.loads(Path(sys.argv[1]).read_text()))))

@@ -163,6 +163,10 @@ def prepare(job: Job) -> None:
         cpu_drafter.register()
     if job.get("guard_scan"):
         _hide_from_scans()
+    if job.get("native_rotary"):
+        from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbedding
+
+        RotaryEmbedding.forward_cpu = RotaryEmbedding.forward_native
     if job.get("compile"):
         from vpatch.smoke.engine import cpu_compile
 

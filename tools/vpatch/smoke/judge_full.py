@@ -1,0 +1,141 @@
+"""Verdicts of the full tier's checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from vpatch.smoke import statistics
+from vpatch.smoke.judge import (
+    Judged,
+    Outcomes,
+    acceptance,
+    compared_requests,
+    right_states,
+    short,
+    verdict_of,
+)
+from vpatch.smoke.run import Outcome
+
+CHOICES = ("t5 t7", "t9 t11 t13", "t20")
+"""What the structured output may be: words of the tiny tokenizer."""
+
+Judge = Callable[[Outcomes], Judged]
+
+
+def reused_blocks(name: str) -> Judge:
+    """The second time blocks of the prompts were not computed; answers and states are the same."""
+
+    def judge(outcomes: Outcomes) -> Judged:
+        phases = (outcomes[name].outputs or {})["phases"]
+        again = compared_requests(outcomes[name], "again")
+        reused = sum(one["first_position"] for one in again)
+        if not reused:
+            return Judged("fail", "no block was taken from the cache: this run proves nothing")
+        if phases["first"]["tokens"] != phases["again"]["tokens"]:
+            return Judged("fail", "answers differ the second time")
+        states = right_states(name)(outcomes)
+        return Judged(states.verdict, f"{reused} tokens from the cache; {states.evidence}")
+
+    return judge
+
+
+def saw_picture(name: str, length: int) -> Judge:
+    """The picture's embeddings were in the prompt, and the rows of its tokens are right."""
+
+    def judge(outcomes: Outcomes) -> Judged:
+        (prompt,) = (outcomes[name].outputs or {})["phases"]["picture"]["prompts"]
+        if len(prompt) != length:
+            return Judged("fail", f"the prompt has {len(prompt)} tokens, not {length}")
+        states = right_states(name, "picture")(outcomes)
+        return Judged(
+            states.verdict, f"prompt of {length} tokens with a picture; {states.evidence}"
+        )
+
+    return judge
+
+
+def keeps_distribution(name: str) -> Judge:
+    """Sampled tokens follow the reference's distribution (statistics.py)."""
+
+    def judge(outcomes: Outcomes) -> Judged:
+        outcome = outcomes[name]
+        sampled = (outcome.outputs or {})["phases"]["sampled"]["tokens"]
+        after: list[Mapping[str, Any]] = (outcome.compared or {})["after"]
+        shares = {tuple(one["prefix"]): one["probabilities"] for one in after}
+        found = statistics.follows(sampled, shares)
+        if not found.freedom:
+            return Judged("fail", "no prefix came often enough: this run proves nothing")
+        return Judged(verdict_of(found.follows), found.evidence)
+
+    return judge
+
+
+def chose(name: str) -> Judge:
+    """Every answer is one of the choices."""
+
+    def judge(outcomes: Outcomes) -> Judged:
+        texts = (outcomes[name].outputs or {})["phases"]["structured"]["texts"]
+        wrong = [text for text in texts if text.strip() not in CHOICES]
+        if wrong:
+            return Judged("fail", f"{wrong[0]!r} is none of {', '.join(CHOICES)}")
+        return Judged("pass", f"answered {', '.join(repr(text) for text in texts)}")
+
+    return judge
+
+
+def trained_for_ids(right: Sequence[str], wrong: Sequence[str]) -> Judge:
+    """Drafters are accepted more often with the ids that they were trained for."""
+
+    def judge(outcomes: Outcomes) -> Judged:
+        good, bad = (
+            statistics.mean_interval([_rate(outcomes[name]) for name in names])
+            for names in (right, wrong)
+        )
+        better = statistics.separated(good, bad) and good.mean > bad.mean
+        return Judged(
+            verdict_of(better),
+            f"first drafts accepted: right ids {_said(good)}, ids shifted by one {_said(bad)} "
+            f"(95 %, {good.count} seeds)",
+        )
+
+    return judge
+
+
+def _rate(outcome: Outcome) -> float:
+    drafted, accepted = acceptance(outcome)
+    return accepted[0] / max(drafted[0], 1)
+
+
+def _said(interval: statistics.Interval) -> str:
+    return f"{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+
+
+def did_serve(outcome: Outcome) -> Judged:
+    """The server answered."""
+    if outcome.error is not None:
+        return Judged("fail", short(outcome.error))
+    took = (outcome.outputs or {})["seconds"]
+    return Judged("pass", f"answered over HTTP, ready after {took['start']:.0f} s")
+
+
+def served_the_same(name: str, base: str) -> Judge:
+    """Over HTTP, streamed and not, the answers are those of the engine without a drafter."""
+
+    def judge(outcomes: Outcomes) -> Judged:
+        served = outcomes[name].outputs or {}
+        wanted = (outcomes[base].outputs or {})["phases"]["batch"]["tokens"]
+        for kind in ("tokens", "streamed"):
+            if served[kind] != wanted:
+                return Judged("fail", f"answers over HTTP ({kind}) are not the engine's own")
+        counted = served["metrics"]
+        places = ", ".join(map(str, counted["accepted_by_position"]))
+        if not counted["drafted"]:
+            return Judged("fail", "the server drafted nothing")
+        return Judged(
+            "pass",
+            f"{len(wanted)} answers equal, streamed too; accepted by place in the draft: {places} "
+            f"of {counted['drafts']}",
+        )
+
+    return judge

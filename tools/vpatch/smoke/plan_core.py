@@ -1,0 +1,103 @@
+"""The core of a smoke: every drafter kind drafts, from the states that it asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from vpatch.smoke import judge
+from vpatch.smoke.plan import DRAFTERS, Builder, Drafter, Mode
+from vpatch.smoke.releases import Runner
+
+CONFIG_ERROR_S = 60.0
+"""A wrong config is refused within so many seconds of the start, imports not counted."""
+
+# Wrong ids for a drafter whose `fc` takes three states -> what its refusal has to say.
+WRONG_IDS: Mapping[str, tuple[tuple[int, ...], str]] = {
+    "ids-outside": ((1, 3, 99), r"\[99\].*8 layers"),
+    "ids-descending": ((7, 3, 1), r"\[7, 3, 1\].*ascending"),
+    "ids-repeated": ((1, 1, 7), r"\[1, 1, 7\].*twice"),
+    "ids-not-as-wide-as-fc": ((1, 3), r"\[1, 3\].*\bfc\b"),
+}
+
+
+def add_core(builder: Builder, runner: Runner, mode: Mode) -> None:
+    """Each drafter of the tier beside its target, and the targets alone."""
+    for drafter in _drafters(builder, mode):
+        base = target_alone(builder, drafter.target, runner, mode)
+        add_drafter(builder, drafter, runner, mode, base)
+
+
+def _drafters(builder: Builder, mode: Mode) -> Iterator[Drafter]:
+    no_mla = builder.wish.device == "cpu" and builder.facts.cpu_mla != "expanded"
+    if no_mla and mode == "eager":
+        builder.notes.append(
+            f"MLA drafters are not tried: v{builder.facts.version} has no MLA kernel on a CPU for "
+            "them beside this target"
+        )
+    for drafter in DRAFTERS:
+        if drafter.mla and no_mla:
+            continue
+        if mode in drafter.modes and (drafter.tier == "core" or builder.wish.tier == "full"):
+            yield drafter
+
+
+def start_name(what: str, runner: Runner, mode: Mode) -> str:
+    """``llama-nested/v1/eager``."""
+    return f"{what}/{runner}/{mode}"
+
+
+def target_alone(builder: Builder, target: str, runner: Runner, mode: Mode) -> str:
+    """The target without a drafter: what greedy answers have to be. Returns the start's name."""
+    name = start_name("target" if target == "kimi" else f"target-{target}", runner, mode)
+    if name not in builder.started:
+        builder.start(name, None, runner, mode, target=target)
+        builder.check(
+            f"starts/{name}", [name], lambda found: judge.did_start(found[name]), judge.did_start
+        )
+    return name
+
+
+def add_drafter(builder: Builder, drafter: Drafter, runner: Runner, mode: Mode, base: str) -> None:
+    """One drafter and all that is asked of it."""
+    start = start_name(drafter.name, runner, mode)
+    reason = builder.facts.refuses(drafter.mla, runner, builder.wish.device)
+    options = {}
+    if drafter.name == "llama-nested":
+        options["max_num_batched_tokens"] = builder.scale.piece
+    builder.start(start, drafter, runner, mode, options=options)
+    if reason is not None:
+        builder.check(f"refused/{start}", [start], never, judge.refused(reason, CONFIG_ERROR_S))
+        return
+    ask(builder, start, drafter.asked, base)
+    builder.check(f"mixed-batch/{start}", [start], judge.mixed_steps(start, "mixed"))
+    if options:
+        builder.check(f"chunked-prefill/{start}", [start], judge.took_pieces(start, "batch"))
+    if drafter.guesses_some:
+        builder.check(f"accepted/{start}", [start], judge.some_accepted(start))
+    if drafter.mla and builder.scale.reference_guesses:
+        builder.check(f"guesses/{start}", [start], judge.right_guesses(start))
+
+
+def ask(builder: Builder, start: str, ids: tuple[int, ...], base: str) -> None:
+    """It starts, takes these ids, gets their states, and answers as the target alone."""
+    builder.check(
+        f"starts/{start}", [start], lambda found: judge.did_start(found[start]), judge.did_start
+    )
+    builder.check(f"ids/{start}", [start], judge.took_ids(start, ids))
+    builder.check(f"states/{start}", [start], judge.right_states(start))
+    builder.check(f"greedy/{start}", [start, base], judge.same_tokens(start, base))
+
+
+def add_refusals(builder: Builder, runner: Runner) -> None:
+    """Wrong configs, beside a target whose weights cannot be read."""
+    for name, (ids, pattern) in WRONG_IDS.items():
+        wrong = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": list(ids)}}
+        drafter = Drafter(name, "llama", (1, 3, 7), "nested", changes=wrong)
+        start = start_name(name, runner, "eager")
+        builder.start(start, drafter, runner, target="unreadable")
+        builder.check(f"refused/{start}", [start], never, judge.refused(pattern, CONFIG_ERROR_S))
+
+
+def never(_found: Mapping[str, object]) -> judge.Judged:
+    """For checks whose start's error is the answer."""
+    raise AssertionError("a refusal is judged by its error")

@@ -1,0 +1,163 @@
+"""What the full tier adds: features beside EAGLE-3 in one engine, HTTP, what ids are worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vpatch.smoke import judge, judge_full
+from vpatch.smoke.plan import MEDIA, Builder, Copy, Drafter, Preparation, prompts
+from vpatch.smoke.plan_core import ask, start_name
+from vpatch.smoke.releases import Runner
+
+SEEDS = 5
+_TRAINED_IDS = (1, 3, 7)
+_SHIFTED_IDS = (2, 4, 8)
+_SAMPLES, _TEMPERATURE = 2000, 0.25
+_BLOCK = 32
+_NESTED = Drafter("llama-nested", "llama", (1, 3, 7), "nested", guesses_some=True)
+_PICTURE_TOKENS = 4
+
+
+def add_full(builder: Builder, runner: Runner) -> None:
+    """Everything beyond the core that runs eager."""
+    if builder.facts.refuses(_NESTED.mla, runner, builder.wish.device) is not None:
+        return  # all of it is asked with a Llama drafter
+    _add_prefix_caching(builder, runner)
+    _add_picture(builder, runner)
+    _add_sampling(builder, runner)
+    _add_structure(builder, runner)
+    _add_training(builder, runner)
+    if builder.wish.device == "cuda":
+        _add_int4(builder, runner)  # no CPU build has kernels for it
+    _add_server(builder, runner)
+
+
+def _add_prefix_caching(builder: Builder, runner: Runner) -> None:
+    """The same prompts twice: the second time their blocks are there."""
+    start = start_name("prefix-caching", runner, "eager")
+    lengths = (80, 70)
+    once = {"prompts": prompts(lengths), "tokens": builder.scale.tokens}
+    phases = [{"name": "first", **once}, {"name": "again", **once}]
+    options: dict[str, Any] = {"enable_prefix_caching": True}
+    if builder.wish.device == "cpu":
+        options["block_size"] = _BLOCK
+    builder.start(start, _NESTED, runner, phases=phases, options=options)
+    builder.check(f"prefix-caching/{start}", [start], judge_full.reused_blocks(start))
+
+
+def _add_picture(builder: Builder, runner: Runner) -> None:
+    """A prompt with one image, beside one without."""
+    before, after = prompts((6, 9))
+    phases = [
+        {"name": "picture", "prompts": [[*before, MEDIA, *after]], "tokens": builder.scale.tokens}
+    ]
+    base = start_name("target-picture", runner, "eager")
+    start = start_name("picture", runner, "eager")
+    builder.start(base, None, runner, phases=phases, images=True)
+    builder.start(start, _NESTED, runner, phases=phases, images=True)
+    ask(builder, start, _NESTED.asked, base)
+    whole = len(before) + _PICTURE_TOKENS + len(after)
+    builder.check(f"picture/{start}", [start], judge_full.saw_picture(start, whole))
+
+
+def _add_sampling(builder: Builder, runner: Runner) -> None:
+    """Rejection sampling keeps the target's distribution."""
+    start = start_name("temperature", runner, "eager")
+    (prompt,) = prompts((6,))
+    phase = {
+        "name": "sampled",
+        "prompts": [prompt] * _SAMPLES,
+        "tokens": 3,
+        "sampling": {"temperature": _TEMPERATURE},
+        "seeds": list(range(_SAMPLES)),
+        "compare": False,
+    }
+    more = {"record": False, "distribution": {"temperature": _TEMPERATURE, "fewest": 50}}
+    options = {"max_num_seqs": 128}
+    builder.start(start, _NESTED, runner, phases=[phase], options=options, more=more)
+    builder.check(f"temperature/{start}", [start], judge_full.keeps_distribution(start))
+
+
+def _add_structure(builder: Builder, runner: Runner) -> None:
+    """A grammar holds, drafts or no drafts."""
+    start = start_name("structured-output", runner, "eager")
+    phase = {
+        "name": "structured",
+        "prompts": prompts((5, 17)),
+        "tokens": 12,
+        "sampling": {
+            "structured_outputs": {"choice": list(judge_full.CHOICES)},
+            "ignore_eos": False,
+            "detokenize": True,
+        },
+        "compare": False,
+    }
+    builder.start(start, _NESTED, runner, phases=[phase], more={"record": False})
+    builder.check(f"structured-output/{start}", [start], judge_full.chose(start))
+
+
+def _add_training(builder: Builder, runner: Runner) -> None:
+    """Drafters trained on these layers, with their ids and with ids shifted by one."""
+    builder.prepare(
+        Preparation("listener", "listener", {"target": "kimi", "out": "listener"}),
+    )
+    right: list[str] = []
+    wrong: list[str] = []
+    phases = [
+        {
+            "name": "accept",
+            "prompts": prompts([8] * 16, seed=11),
+            "tokens": 64,
+        }
+    ]
+    device = builder.wish.device
+    for seed in range(SEEDS):
+        name = f"trained-{seed}"
+        job = {
+            "target": "listener",
+            "out": name,
+            "ids": list(_TRAINED_IDS),
+            "seed": seed,
+            "seconds": 300,
+            "device": device,
+        }
+        shifted = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": list(_SHIFTED_IDS)}}
+        builder.prepare(
+            Preparation(name, "train", job, limit=400.0),
+            Copy(f"{name}-shifted", name, shifted),
+        )
+        for drafter, ids, into in (
+            (name, _TRAINED_IDS, right),
+            (f"{name}-shifted", _SHIFTED_IDS, wrong),
+        ):
+            start = start_name(drafter, runner, "eager")
+            more = {"ids": list(ids)}
+            builder.start(start, drafter, runner, target="listener", phases=phases, more=more)
+            into.append(start)
+    builder.check(
+        f"trained/{runner}/eager", [*right, *wrong], judge_full.trained_for_ids(right, wrong)
+    )
+
+
+def _add_int4(builder: Builder, runner: Runner) -> None:
+    """Experts in compressed-tensors INT4, as the real checkpoint ships them."""
+    builder.targets["int4"] = {"kind": "int4"}
+    base = start_name("target-int4", runner, "eager")
+    start = start_name("int4", runner, "eager")
+    builder.start(base, None, runner, target="int4")
+    builder.start(start, _NESTED, runner, target="int4")
+    ask(builder, start, _NESTED.asked, base)
+
+
+def _add_server(builder: Builder, runner: Runner) -> None:
+    """The same answers over HTTP as in process."""
+    start = start_name("server", runner, "eager")
+    base = start_name("target", runner, "eager")
+    builder.serve(start, _NESTED, runner, builder.scale.prompts)
+    builder.check(f"server/{start}", [start, base], judge_full.served_the_same(start, base))
+    builder.check(
+        f"starts/{start}",
+        [start],
+        lambda _found: judge.Judged("pass", "answered"),
+        judge_full.did_serve,
+    )
