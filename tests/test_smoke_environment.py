@@ -118,6 +118,7 @@ def universe(root: Path) -> str:
         lab_wheel(store, "steady", "1.5", requires=["leaf"]),
         lab_wheel(store, "leaf", "1.0"),
         lab_wheel(store, "other", "1.0"),
+        lab_wheel(store, "grammar", "1.0", requires=["triton"]),
     )
 
 
@@ -194,7 +195,7 @@ def test_a_cpu_build_gets_the_public_torch_and_none_of_what_breaks_it(root: Path
 def test_torchs_cpu_build_is_taken_where_there_is_one_with_the_triton_of_its_release(
     root: Path,
 ) -> None:
-    needs = ("torch==2.13.0+cpu; platform_machine == 'x86_64'", "steady")
+    needs = ("torch==2.13.0+cpu; platform_machine == 'x86_64'", "steady", "grammar")
     made = make(vllm_wheel(root, "0.32.0", requires=needs), root)
     assert made.torch == "2.13.0+cpu"
     assert sees(made, "import triton; print(triton.version)") == "3.7.1"

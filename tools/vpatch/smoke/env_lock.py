@@ -107,10 +107,10 @@ def lock_for(
     if kept is not None:
         return kept
     progress.say("asking pip which wheels fit")
-    chosen = list(find_needs(roots, {}, target).carried)
+    chosen = {wheel.name: wheel for wheel in find_needs(roots, {}, target).carried}
     if device == "cpu":
-        chosen += _triton({wheel.name: wheel for wheel in chosen}, target)
-    pinned = (Pinned(one.name, str(one.version), one.url, one.sha256) for one in chosen)
+        chosen |= _triton(chosen, target)
+    pinned = (Pinned(one.name, str(one.version), one.url, one.sha256) for one in chosen.values())
     lock = Lock(tuple(sorted(pinned, key=lambda wheel: wheel.name)))
     table = {"schema": _SCHEMA, "wheels": [asdict(wheel) for wheel in lock.wheels]}
     write_atomically(path, (json.dumps(table, indent=1) + "\n").encode())
@@ -131,12 +131,15 @@ def _public(torch: Requirement) -> str:
     return ",".join(f"{one.operator}{one.version.partition('+')[0]}" for one in torch.specifier)
 
 
-def _triton(chosen: Mapping[NormalizedName, Wheel], target: Target) -> Iterator[Wheel]:
-    """The triton that torch's public release goes with, where its CPU build asks for none: vLLM's
-    kernels that verify drafts are written in it, and run in its interpreter."""
+def _triton(
+    chosen: Mapping[NormalizedName, Wheel], target: Target
+) -> Mapping[NormalizedName, Wheel]:
+    """The triton that torch's public release goes with, where a CPU build of torch asks for none:
+    vLLM's kernels that verify drafts are written in it, and run in its interpreter. Others that ask
+    for triton (xgrammar) take any, so pip took the newest."""
     torch = chosen.get(canonicalize_name("torch"))
-    if torch is None or "triton" in chosen:
-        return
+    if torch is None or torch.version.local is None:
+        return {}
     # Equality of the text: == would find the CPU build again.
     exact = Requirement(f"torch==={torch.version.public}")
     (public,) = resolve([exact], target, with_needs=False).values()
@@ -147,7 +150,7 @@ def _triton(chosen: Mapping[NormalizedName, Wheel], target: Target) -> Iterator[
             hint="Use an index that carries torch's public release.",
             code="resolve",
         )
-    yield from resolve(wanted, target, with_needs=False).values()
+    return resolve(wanted, target, with_needs=False)
 
 
 def _key(roots: Iterable[Requirement], device: Device, target: Target) -> str:
