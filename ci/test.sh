@@ -20,7 +20,7 @@ have_quilt() {
 
 step_lint() {
     "$bin/ruff" check && "$bin/ruff" format --check &&
-        "$bin/shellcheck" build.sh ci/*.sh .ci/run && "$bin/vpatch" lint
+        "$bin/shellcheck" build.sh ci/*.sh tools/vpatch/smoke/*.sh .ci/run && "$bin/vpatch" lint
 }
 
 step_types() {
