@@ -535,7 +535,8 @@ def test_a_folder_that_nobody_used_is_forgotten_when_another_is_made(tmp_path: P
     for name in ("old", "used", "fresh"):
         made.get(name, lambda site, _kept: (site / "file").touch())
     (root / ".making-left").mkdir()
-    (root / ".forgotten-half").mkdir()
+    for name in ("half", "old"):
+        (root / f".forgotten-{name}" / "rest").mkdir(parents=True)
     long_ago = time.time() - layers._OLD_AFTER_S - 60
     for name in ("old", "used", ".making-left"):
         os.utime(root / name, (long_ago, long_ago))

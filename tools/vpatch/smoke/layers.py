@@ -93,18 +93,24 @@ class Layers:
         for folder in self.root.iterdir() if self.root.is_dir() else ():
             if not folder.is_dir() or not _is_old(folder):
                 continue
-            with locked(self._lock(folder.name.removeprefix(_MAKING)), on_wait=self.progress.say):
-                if folder.is_dir() and _is_old(folder):
+            name = folder.name.removeprefix(_MAKING).removeprefix(_FORGOTTEN)
+            doomed = self.root / f"{_FORGOTTEN}{name}"
+            with locked(self._lock(name), on_wait=self.progress.say), disk_errors(folder):
+                if folder != doomed and _is_old(folder):
+                    shutil.rmtree(doomed, ignore_errors=True)
                     # Away at once: a half removed folder must not look like a whole one.
-                    doomed = self.root / f"{_FORGOTTEN}{folder.name.removeprefix(_FORGOTTEN)}"
                     folder.rename(doomed)
+                if doomed.is_dir():
                     shutil.rmtree(doomed)
 
 
 def _is_old(folder: Path) -> bool:
     if folder.name.startswith(_FORGOTTEN):
         return True
-    return time.time() - folder.stat().st_mtime > _OLD_AFTER_S
+    try:
+        return time.time() - folder.stat().st_mtime > _OLD_AFTER_S
+    except FileNotFoundError:
+        return False  # another process took it away
 
 
 def unpack(wheel: Path, folder: Path, progress: Progress) -> None:
