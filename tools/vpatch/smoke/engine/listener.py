@@ -31,6 +31,7 @@ _PAIRS = 3
 """The fastest pairs of a rotary part; together they do not come round within a prompt's length."""
 _SHARPNESS = 8.0
 _LOUDNESS = 8.0
+_LOUDER_CODE = 4
 
 
 def write(target: Path, out: Path) -> None:
@@ -98,8 +99,11 @@ def listen(weights: Weights, text: Config) -> None:
     key[latent::2, place] = 1
 
     weights[f"{attention}o_proj.weight"] *= _LOUDNESS
-    # The code counts less beside so loud an output; the router reads it as clearly as before.
-    weights[f"{layer}mlp.gate.weight"] *= 3
+    # The code counts less beside so loud an output: the router reads nothing else, and louder.
+    gate = weights.get(f"{layer}mlp.gate.weight")
+    if gate is not None:
+        gate *= _LOUDER_CODE
+        gate[:, place:] = 0
 
 
 def text_dtype(weights: Weights) -> torch.dtype:

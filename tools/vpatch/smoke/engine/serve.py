@@ -150,12 +150,22 @@ def _ended(process: subprocess.Popen[bytes], patience: float) -> bool:
     until = time.monotonic() + patience
     while time.monotonic() < until:
         process.poll()
-        try:
-            os.killpg(process.pid, 0)
-        except ProcessLookupError:
+        if not _members(process.pid):
             return True
         time.sleep(0.05)
     return False
+
+
+def _members(group: int) -> list[int]:
+    """A group's processes, without dead ones that their parent has not asked after."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended since
+            # The name before may hold spaces and brackets.
+            state, _parent, its_group = path.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state not in {"Z", "X"}:
+                found.append(int(path.parent.name))
+    return found
 
 
 def ask(address: str, prompt: list[int], count: int, *, stream: bool) -> list[int]:
