@@ -12,7 +12,7 @@ from typing import Any
 
 from vpatch.errors import HostError, VpatchError
 from vpatch.files import disk_errors
-from vpatch.smoke.environment import Environment
+from vpatch.smoke.environment import Device, Environment
 from vpatch.smoke.judge import Result, judge_all
 from vpatch.smoke.plan import Copy, Plan, Preparation
 from vpatch.smoke.run import Children, Outcome, Start, run_starts
@@ -20,6 +20,8 @@ from vpatch.smoke.run import Children, Outcome, Start, run_starts
 Say = Callable[[str], None]
 
 _MODELS_LIMIT_S = 300.0
+# On a GPU one engine runs at a time (engine/start.py waits); the others import meanwhile.
+_AT_ONCE: Mapping[Device, int] = {"cpu": 2, "cuda": 4}
 UNREADABLE = "unreadable"
 _WEIGHTS = "model.safetensors"
 
@@ -55,8 +57,8 @@ def run_plan(
                 models[copy.name] = _copied(copy, models, scratch)
             starts = [_placed(start, models, environment, scratch) for start in plan.starts]
             told = _Told(say, len(starts))
-            # One after the other on a GPU (engine/start.py waits for it): the second one imports.
-            outcomes = run_starts(starts, children, scratch, at_once=2, on_end=told.outcome)
+            at_once = _AT_ONCE[environment.device]
+            outcomes = run_starts(starts, children, scratch, at_once=at_once, on_end=told.outcome)
     finally:
         children.close()
     return judge_all(plan.checks, outcomes)

@@ -29,7 +29,6 @@ from vpatch.smoke.planner import make_plan
 from vpatch.smoke.releases import ReleaseFacts, Runner, facts_of
 from vpatch.smoke.session import run_plan
 from vpatch.smoke.wheels import Subject, find_subject, installed_subject
-from vpatch.upstream.index import Index
 
 RunnerChoice = Literal["v1", "v2", "all"]
 
@@ -124,7 +123,6 @@ def _environment(
         wheel,
         device,
         python=wish.python,
-        index=Index.from_pip_config(),
         cache=upstream.cache,
         progress=upstream.progress,
     )

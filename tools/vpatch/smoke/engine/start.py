@@ -7,12 +7,10 @@ that ended the start; ``rows.safetensors`` what the drafter got (rows.py).
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +23,26 @@ from vpatch.smoke.engine.rows import Recorder
 Job = dict[str, Any]
 _GREEDY = {"temperature": 0.0, "ignore_eos": True, "detokenize": False}
 _PICTURE = 56
+# The driver takes back what an ended process had a moment later.
+_SETTLES_S = 1.0
+_HELD: list[object] = []
 
 
-@contextlib.contextmanager
-def only_engine(lock: str | None) -> Iterator[None]:
-    """Waits for other engines to end: two that start on one GPU disturb each other's profiling.
+def wait_for_others(lock: str | None) -> object:
+    """Waits for other engines to end: what one frees disturbs another one's memory profiling.
 
-    What is imported before, is imported while the other one runs.
+    What is imported before, is imported while the other one runs. The lock goes when this process
+    has ended, and its memory on the GPU with it.
+
+    Returns:
+        What holds the lock: to be kept.
     """
     if lock is None:
-        yield
-        return
-    with Path(lock).open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        return None
+    file = Path(lock).open("w")  # noqa: SIM115 - until the process ends
+    fcntl.flock(file, fcntl.LOCK_EX)
+    time.sleep(_SETTLES_S)
+    return file
 
 
 def options_of(job: Job) -> dict[str, Any]:
@@ -205,15 +209,15 @@ def main(path: Path) -> int:
     job: Job = json.loads(path.read_text())
     prepare(job)
     outputs: dict[str, Any]
-    with only_engine(job.get("lock")):
-        began = time.monotonic()
-        try:
-            outputs = run(job, path.parent)
-        except Exception as error:  # the error is what this start has to tell
-            outputs = {"error": error_of(error), "seconds": {"error": time.monotonic() - began}}
-            (path.parent / "outputs.json").write_text(json.dumps(outputs))
-            raise
-    (path.parent / "outputs.json").write_text(json.dumps(outputs))
+    _HELD.append(wait_for_others(job.get("lock")))
+    began = time.monotonic()
+    try:
+        outputs = run(job, path.parent)
+    except Exception as error:  # the error is what this start has to tell
+        outputs = {"error": error_of(error), "seconds": {"error": time.monotonic() - began}}
+        raise
+    finally:
+        (path.parent / "outputs.json").write_text(json.dumps(outputs))
     return 0
 
 
