@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,9 +12,6 @@ from vpatch.smoke.run import Outcome
 
 Verdict = Literal["pass", "fail", "not-run"]
 Outcomes = Mapping[str, Outcome]
-# A bf16 engine may choose another token than its like where the two best logits are this near, in
-# standard deviations of the logits: sums in another order differ by about 1 % of a logit's spread.
-_TIE = 0.05
 
 
 @dataclass(frozen=True)
@@ -71,22 +68,29 @@ class Result:
 
 def judge_all(checks: Sequence[Check], outcomes: Outcomes) -> list[Result]:
     """Every check, in order."""
-    return [_judged(check, outcomes) for check in checks]
+    names = {check.name for check in checks}
+    return [_judged(check, outcomes, names) for check in checks]
 
 
-def _judged(check: Check, outcomes: Outcomes) -> Result:
+def _judged(check: Check, outcomes: Outcomes, names: Collection[str]) -> Result:
     first = outcomes[check.starts[0]]
     broken = next((outcomes[name] for name in check.starts if outcomes[name].error), None)
     if check.on_error is not None:
         judged = check.on_error(first)
     elif broken is not None:
-        judged = Judged("not-run", f"{broken.name} did not run: see starts/{broken.name}")
+        judged = Judged("not-run", f"{broken.name} did not run: {_why(broken, names)}")
     else:
         judged = check.judge(outcomes)
     shown = broken or first
     tail = shown.tail() if judged.verdict == "fail" else ""
     seconds = first.seconds
     return Result(check.name, judged.verdict, judged.evidence, seconds, str(shown.log), tail)
+
+
+def _why(broken: Outcome, names: Collection[str]) -> str:
+    """Where its error is told; the error itself where no check of this run tells it."""
+    told = f"starts/{broken.name}"
+    return f"see {told}" if told in names else short(broken.error or "")
 
 
 def verdict_of(good: bool) -> Verdict:
@@ -148,15 +152,27 @@ def took_ids(name: str, ids: Sequence[int]) -> Callable[[Outcomes], Judged]:
     return judge
 
 
-def right_states(name: str, phase: str | None = None) -> Callable[[Outcomes], Judged]:
-    """Every input token has a row, and each row is the reference's within the bound."""
+def right_states(
+    name: str, phase: str | None = None, *, cached: str | None = None
+) -> Callable[[Outcomes], Judged]:
+    """Every input token has a row, and each row is the reference's within the bound.
+
+    Args:
+        name: The start.
+        phase: The phase that is judged; all where None.
+        cached: A phase whose first tokens may come from the cache, and have no row.
+    """
 
     def judge(outcomes: Outcomes) -> Judged:
         requests = compared_requests(outcomes[name], phase)
+        if not requests:
+            return Judged("fail", "the drafter got no row")
         bound = (outcomes[name].compared or {})["bound"]
         rows = sum(one["rows"] for one in requests)
         within = sum(one["within"] for one in requests)
-        missing = sum(len(one["missing"]) for one in requests)
+        missing = sum(one["first_position"] + len(one["missing"]) for one in requests)
+        reused = compared_requests(outcomes[name], cached) if cached else []
+        missing -= sum(one["first_position"] for one in reused)
         worsts = [one["worst"] for one in requests]
         apart = min((one["layers_apart"] for one in requests), default=0.0)
         worst = None if None in worsts else max(worsts, default=None)
@@ -164,7 +180,7 @@ def right_states(name: str, phase: str | None = None) -> Callable[[Outcomes], Ju
         scale = f"bound {100 * bound:.2g} %, neighbouring layers {100 * apart:.2g} % apart"
         if missing or not rows:
             return Judged("fail", f"{missing} input tokens have no row; worst {said} ({scale})")
-        if within != rows:
+        if within != rows or worst is None:
             return Judged(
                 "fail", f"{within} of {rows} rows within the bound; worst {said} ({scale})"
             )
@@ -189,7 +205,7 @@ def same_tokens(name: str, base: str) -> Callable[[Outcomes], Judged]:
                 else:
                     different.append(f"{phase} request {number} from token {_first(mine, theirs)}")
         total = equal + ties + len(different)
-        tied = f", {ties} part at a tie of the two best logits" if ties else ""
+        tied = f", {ties} part at a tie of the best logits" if ties else ""
         if different:
             return Judged("fail", f"{equal} of {total} answers equal{tied}; not {different[0]}")
         return Judged("pass", f"{equal} of {total} answers equal{tied}; {_drafts(outcomes[name])}")
@@ -212,9 +228,8 @@ def _first(mine: Sequence[int], theirs: Sequence[int]) -> int:
 def _is_tie(compared: list[dict[str, Any]], mine: Sequence[int], theirs: Sequence[int]) -> bool:
     if not compared or len(mine) != len(theirs):
         return False
-    margin: float = compared[0]["token_margins"][_first(mine, theirs)]
-    scale: float = compared[0]["logit_scale"]
-    return margin < _TIE * scale
+    place = _first(mine, theirs)
+    return {mine[place], theirs[place]} <= set(compared[0]["ties"][place])
 
 
 def _drafts(outcome: Outcome) -> str:
@@ -299,7 +314,8 @@ def refused(pattern: str, limit: float) -> Callable[[Outcome], Judged]:
         if not re.search(pattern, outcome.error, re.DOTALL):
             return Judged("fail", f"was not refused for this: {said}")
         if outcome.ready is None or outcome.ready > limit:
-            return Judged("fail", f"was refused after {outcome.ready or 0:.0f} s: {said}")
+            after = "nobody knows when" if outcome.ready is None else f"after {outcome.ready:.0f} s"
+            return Judged("fail", f"was refused {after}, later than {limit:.0f} s: {said}")
         return Judged("pass", f"after {outcome.ready:.1f} s: {said}")
 
     return judge

@@ -34,7 +34,7 @@ def reused_blocks(name: str) -> Judge:
             return Judged("fail", "no block was taken from the cache: this run proves nothing")
         if phases["first"]["tokens"] != phases["again"]["tokens"]:
             return Judged("fail", "answers differ the second time")
-        states = right_states(name)(outcomes)
+        states = right_states(name, cached="again")(outcomes)
         return Judged(states.verdict, f"{reused} tokens from the cache; {states.evidence}")
 
     return judge
@@ -104,7 +104,7 @@ def trained_for_ids(right: Sequence[str], wrong: Sequence[str]) -> Judge:
 
 def _rate(outcome: Outcome) -> float:
     drafted, accepted = acceptance(outcome)
-    return accepted[0] / max(drafted[0], 1)
+    return sum(accepted[:1]) / max(sum(drafted[:1]), 1)
 
 
 def _said(interval: statistics.Interval) -> str:

@@ -7,7 +7,7 @@ nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from packaging.version import Version
@@ -86,6 +86,17 @@ def expect(results: Sequence[Result], version: Version, device: Device) -> list[
     Raises:
         UsageError: Nothing is known of this release on this device.
     """
+    known = known_of(version, device)
+    told = {result.check for result in results}
+    return [Expected(result, _as_expected(result, known, told)) for result in results]
+
+
+def known_of(version: Version, device: Device) -> list[Known]:
+    """What is known of an unpatched release on a device.
+
+    Raises:
+        UsageError: Nothing is.
+    """
     base = Version(version.base_version)
     known = [one for one in KNOWN if device in one.devices and str(base) in one.releases]
     if not known:
@@ -94,16 +105,20 @@ def expect(results: Sequence[Result], version: Version, device: Device) -> list[
             hint="Run it with --unpatched, and judge the table yourself.",
             code="nothing-known",
         )
-    return [Expected(result, _as_expected(result, known)) for result in results]
+    return known
 
 
-def _as_expected(result: Result, known: Sequence[Known]) -> bool:
+def _as_expected(result: Result, known: Sequence[Known], told: Collection[str]) -> bool:
     mine = _of(result.check, known)
     if mine is not None:
         return result.verdict == "fail" and bool(re.search(mine.evidence, result.evidence))
     if result.verdict == "not-run":
-        start = result.check.partition("/")[2]
-        return _of(f"starts/{start}", known) is not None
+        start = f"starts/{result.check.partition('/')[2]}"
+        cause = _of(start, known)
+        # Its start's own check tells why; without one the evidence does (judge.py).
+        return cause is not None and (
+            start in told or bool(re.search(cause.evidence, result.evidence))
+        )
     return result.verdict == "pass"
 
 

@@ -247,8 +247,9 @@ def _run(start: Start, children: Children, folder: Path) -> Outcome:
         failure = children.module(
             compare, job, log=log, limit=start.limit, variables=_REFERENCE, answer=found
         )
-        failure = failure and f"the comparison {failure}"
         compared = None if failure else _read(found)
+        if compared is None:
+            failure = f"answered; its comparison {failure or 'wrote no answer'}"
     took = (outputs or {}).get("seconds", {})
     # Without the imports, and without waiting for other engines, where the engine says it.
     seconds = sum(took.values()) if took else time.monotonic() - began
@@ -268,11 +269,11 @@ def _comparison(start: Start, folder: Path) -> str | None:
 def _read(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
-    text = path.read_text()
-    if not text:
-        return None  # the module ended before it had an answer
-    read: dict[str, Any] = json.loads(text)
-    return read
+    try:
+        read = json.loads(path.read_text())
+    except ValueError:
+        return None  # the module was ended before it had all of its answer
+    return read if isinstance(read, dict) else None
 
 
 def _error(failure: str | None, outputs: Mapping[str, Any] | None) -> str | None:
@@ -280,4 +281,4 @@ def _error(failure: str | None, outputs: Mapping[str, Any] | None) -> str | None
         return f"{outputs['error']['type']}: {outputs['error']['message']}"
     if failure is not None:
         return f"the engine's process {failure}"
-    return None if outputs is not None else "the engine's process wrote no answer"
+    return None if outputs is not None else "the engine's process wrote no whole answer"

@@ -63,7 +63,7 @@ def find_subject(
         HostError: Network, disk.
         FindingError: A tree or a wheel is not what it has to be.
     """
-    if name.endswith(".whl") or "/" in name:
+    if names_file(name):
         return _given(Path(name), unpatched=unpatched)
     tag = parse_tag(name)
     if unpatched:
@@ -71,6 +71,11 @@ def find_subject(
     if repo is None:
         raise UsageError(f"{tag} has its series in a repository, and there is none here")
     return _built(tag, device, repo, upstream, out)
+
+
+def names_file(name: str) -> bool:
+    """Whether a name is a wheel's file, not a tag."""
+    return name.endswith(".whl") or "/" in name
 
 
 def _given(wheel: Path, *, unpatched: bool) -> tuple[Path, Subject]:

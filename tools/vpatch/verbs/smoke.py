@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
 
+from packaging.version import Version
 from rich.console import RenderableType
 
 from vpatch.errors import HostError, UsageError
@@ -22,13 +23,14 @@ from vpatch.report import Report, lines, plain, table
 from vpatch.smoke import environment as environments
 from vpatch.smoke.environment import Device, Environment
 from vpatch.smoke.judge import Result
-from vpatch.smoke.known import Expected, expect
-from vpatch.smoke.plan import Tier
+from vpatch.smoke.known import Expected, expect, known_of
+from vpatch.smoke.plan import Plan, Tier
 from vpatch.smoke.plan import Wish as PlanWish
 from vpatch.smoke.planner import make_plan
 from vpatch.smoke.releases import ReleaseFacts, Runner, facts_of
 from vpatch.smoke.session import run_plan
-from vpatch.smoke.wheels import Subject, find_subject, installed_subject
+from vpatch.smoke.wheels import Subject, find_subject, installed_subject, names_file
+from vpatch.tags import version_of
 
 RunnerChoice = Literal["v1", "v2", "all"]
 
@@ -66,14 +68,12 @@ class Wish:
 def run(wish: Wish, repo: Path | None, upstream: Upstream) -> Report:
     """Runs the smoke."""
     began = time.monotonic()
+    _check(wish)
     device: Device = wish.device or ("cuda" if shutil.which("nvidia-smi") else "cpu")
     host = environments.check_host(device)
     with _scratch(wish.keep) as scratch:
         subject, environment = _environment(wish, device, repo, upstream, scratch)
-        facts = facts_of(subject.version)
-        plan = make_plan(
-            PlanWish(device, wish.tier, _runners(wish, facts, device), wish.checks), facts
-        )
+        plan = _plan(wish, subject.version, device)
         upstream.progress.say(
             f"vLLM {environment.vllm}, torch {environment.torch}, {device}: "
             f"{len(plan.starts)} engine starts, {len(plan.checks)} checks"
@@ -84,6 +84,35 @@ def run(wish: Wish, repo: Path | None, upstream: Upstream) -> Report:
     seconds = time.monotonic() - began
     ran = _Ran(wish, subject, environment, host.gpu, host.driver, seconds, plan.notes)
     return _report(ran, held)
+
+
+def _check(wish: Wish) -> None:
+    if wish.name is None and wish.installed is None:
+        raise UsageError(
+            "nothing to try: name a TAG or a WHEEL, or a Python that has vLLM with --installed",
+            hint="vpatch smoke --help",
+        )
+    if wish.expect_unpatched and wish.allow_not_run:
+        raise UsageError(
+            "--expect-unpatched says itself what may not run: leave --allow-not-run out",
+            hint="Or take --unpatched, and judge the table yourself.",
+        )
+
+
+def _plan(wish: Wish, version: Version, device: Device) -> Plan:
+    """The plan; what is wrong with the wish for this release is told here."""
+    facts = facts_of(version)
+    runners = _runners(wish, facts, device)
+    plan = make_plan(PlanWish(device, wish.tier, runners, wish.checks), facts)
+    if wish.expect_unpatched:
+        known_of(version, device)
+    unknown = set(wish.allow_not_run) - {check.name for check in plan.checks}
+    if unknown:
+        raise UsageError(
+            f"--allow-not-run names no check of this run: {', '.join(sorted(unknown))}",
+            hint="Names are those of the table.",
+        )
+    return plan
 
 
 @contextmanager
@@ -111,14 +140,14 @@ def _environment(
                 hint="Leave --unpatched and --expect-unpatched out.",
             )
         return subject, environment
-    if wish.name is None:
-        raise UsageError(
-            "nothing to try: name a TAG or a WHEEL, or a Python that has vLLM with --installed",
-            hint="vpatch smoke --help",
-        )
+    name = wish.name or ""
+    # Twice: what cannot be run is neither built nor given an environment.
+    if not names_file(name):
+        _plan(wish, version_of(name), device)
     wheel, subject = find_subject(
-        wish.name, device, repo, upstream, scratch / "wheel", unpatched=wish.unpatched
+        name, device, repo, upstream, scratch / "wheel", unpatched=wish.unpatched
     )
+    _plan(wish, subject.version, device)
     environment = environments.make_environment(
         wheel,
         device,
@@ -155,12 +184,6 @@ def _held(
     if wish.expect_unpatched:
         return expect(results, subject.version, device)
     allowed = set(wish.allow_not_run)
-    unknown = allowed - {result.check for result in results}
-    if unknown:
-        raise UsageError(
-            f"--allow-not-run names no check of this run: {', '.join(sorted(unknown))}",
-            hint="Names are those of the table.",
-        )
     return [
         Expected(one, one.verdict == "pass" or (one.verdict == "not-run" and one.check in allowed))
         for one in results

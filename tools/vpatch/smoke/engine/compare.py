@@ -27,6 +27,9 @@ from vpatch.smoke.engine.reference_drafter import ReferenceDrafter
 Rows = dict[str, torch.Tensor]
 # A guess that wins by less may be another one after rounding, and what follows from it.
 _CLOSE = 1e-3
+# Two logits are tied where they are nearer than so many bounds, in standard deviations of the
+# logits: two engines' sums in another order choose differently there. One for each of the two.
+_TIE_BOUNDS = 2
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,10 @@ class Steps:
 
 
 def nearest_layers(row: torch.Tensor, states: torch.Tensor) -> tuple[int, ...]:
-    """For each state in the row, which of the reference's [layers + 1, hidden] it is nearest to."""
+    """For each state in the row, which of the reference's [layers + 1, hidden] it is nearest to;
+    none for a row that no whole number of states makes."""
+    if row.numel() % states.shape[-1]:
+        return ()
     parts = row.view(-1, states.shape[-1])
     return tuple(torch.cdist(parts, states).argmin(dim=-1).tolist())
 
@@ -136,14 +142,16 @@ def _apart(states: torch.Tensor) -> float:
     return smallest
 
 
-def compare_answer(request: Request) -> dict[str, Any]:
-    """Where the answer leaves the reference's greedy choice, and by how much each token won."""
+def compare_answer(request: Request, limit: float) -> dict[str, Any]:
+    """Whether the answer is the reference's greedy choice, and what might be chosen in its place.
+
+    "ties": for each token of the answer those that rounding may choose, the best one among them.
+    """
     logits = request.run.logits[len(request.prompt) - 1 :][: len(request.answer)]
-    best = logits.topk(2, dim=-1)
+    near = logits.max(dim=-1, keepdim=True).values - _TIE_BOUNDS * limit * logits.std()
     return {
-        "greedy": best.indices[:, 0].tolist() == request.answer,
-        "token_margins": (best.values[:, 0] - best.values[:, 1]).tolist(),
-        "logit_scale": logits.std().item(),
+        "greedy": logits.argmax(dim=-1).tolist() == request.answer,
+        "ties": [row.nonzero().flatten().tolist() for row in logits >= near],
     }
 
 
@@ -251,8 +259,9 @@ def compare_phase(job: dict[str, Any], phase: dict[str, Any], rows: Rows) -> lis
     found = []
     for request in requests_of(job, phase, rows):
         steps = Steps.of(rows, request)
-        entry = compare_states(steps, request, job["ids"], bound(job["dtype"]))
-        entry |= compare_answer(request) | compare_steps(steps, request)
+        limit = bound(job["dtype"])
+        entry = compare_states(steps, request, job["ids"], limit)
+        entry |= compare_answer(request, limit) | compare_steps(steps, request)
         entry |= compare_drafts(rows, steps, request)
         if drafter is not None:
             entry |= compare_guesses(rows, steps, request, drafter)
