@@ -54,8 +54,8 @@ def outcome(
     name: str = "a",
     *requests: dict[str, Any],
     phase: str = "batch",
+    phases: Mapping[str, list[dict[str, Any]]] | None = None,
     outputs: Mapping[str, Any] | None = None,
-    **phases: list[dict[str, Any]],
 ) -> Outcome:
     """A start that answered.
 
@@ -63,10 +63,10 @@ def outcome(
         name: Of the start.
         requests: Of the one phase; a good one where there are none, and no `phases`.
         phase: That phase's name.
+        phases: Requests by phase, where it is not one.
         outputs: Laid over what the start wrote.
-        phases: Requests by phase, where there are several.
     """
-    found = phases or {phase: list(requests) or [request()]}
+    found = {phase: list(requests) or [request()]} if phases is None else phases
     said = {
         "phases": {
             one: {"tokens": [list(ANSWER) for _ in compared], "prompts": [[1, 2, 3]]}
@@ -85,7 +85,7 @@ def answered(name: str, **tokens: list[list[int]]) -> Outcome:
     """A start that answered these tokens, by phase; each request good otherwise."""
     phases = {phase: {"tokens": answers} for phase, answers in tokens.items()}
     requests = {phase: [request() for _ in answers] for phase, answers in tokens.items()}
-    return outcome(name, outputs={"phases": phases}, **requests)
+    return outcome(name, outputs={"phases": phases}, phases=requests)
 
 
 def broken(name: str = "a", error: str = "ValueError: no", ready: float | None = 3.0) -> Outcome:

@@ -278,7 +278,8 @@ def test_a_check_narrows_to_what_it_needs() -> None:
     assert [one.name for one in plan.starts] == ["llama-nested/v1/eager"]
     assert names(plan, "drafters") == ["llama-nested"]
     assert names(plan, "targets") == ["kimi"]
-    assert plan.copies == plan.preparations == ()
+    assert not plan.copies
+    assert not plan.preparations
 
 
 def test_a_comparison_brings_the_target_alone() -> None:
@@ -299,7 +300,8 @@ def test_a_trained_drafter_brings_what_it_is_made_of() -> None:
     assert names(plan, "targets") == ["kimi"]
     assert names(plan, "drafters") == []
     without = lab.plan("0.17.1", "cpu", "full", "v1", "states")
-    assert without.preparations == without.copies == ()
+    assert not without.copies
+    assert not without.preparations
 
 
 def test_checks_can_be_named_by_any_first_parts() -> None:

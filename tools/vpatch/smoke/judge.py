@@ -205,6 +205,8 @@ def same_tokens(name: str, base: str) -> Callable[[Outcomes], Judged]:
                 else:
                     different.append(f"{phase} request {number} from token {_first(mine, theirs)}")
         total = equal + ties + len(different)
+        if not total:
+            return Judged("fail", "there are no answers: this run proves nothing")
         tied = f", {ties} part at a tie of the best logits" if ties else ""
         if different:
             return Judged("fail", f"{equal} of {total} answers equal{tied}; not {different[0]}")
