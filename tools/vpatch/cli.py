@@ -383,6 +383,21 @@ def inspect(run: Run, wheel: Path, base: Path | None) -> None:
     metavar="DIR",
     help="Keep checkpoints, jobs and logs in this new folder.",
 )
+@click.option(
+    "--target",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Your own target instead of the tiny one, with --drafter: does it start, are greedy "
+    "answers the same with drafts, what is accepted.",
+)
+@click.option("--drafter", type=click.Path(path_type=Path), metavar="DIR", help="Your own drafter.")
+@click.option(
+    "--option",
+    "options",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="With --target: an argument of LLM(...), as tensor_parallel_size=8. Can be given again.",
+)
 @repo_option
 @json_option
 @click.pass_obj
@@ -399,6 +414,9 @@ def smoke(
     allow_not_run: Sequence[str],
     python: Path | None,
     keep: Path | None,
+    target: Path | None,
+    drafter: Path | None,
+    options: Sequence[str],
     repo: Path | None,
 ) -> None:
     """Prove a vLLM in minutes: its own engine drafts and verifies on a tiny random Kimi-K2.5.
@@ -410,6 +428,10 @@ def smoke(
 
     if name is not None and installed is not None:
         raise click.UsageError("TAG or WHEEL, or --installed: not both")
+    if (target is None) != (drafter is None):
+        raise click.UsageError("--target and --drafter go together")
+    if options and target is None:
+        raise click.UsageError("--option goes with --target")
     wish = verb.Wish(
         name=name,
         installed=installed,
@@ -422,6 +444,7 @@ def smoke(
         allow_not_run=tuple(allow_not_run),
         python=python,
         keep=keep,
+        own=verb.own_checkpoints(target, drafter, options),
     )
     run.finish(verb.run(wish, _repo_of_tag(name, wish.unpatched, repo), _upstream(run)))
 

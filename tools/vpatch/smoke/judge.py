@@ -203,7 +203,9 @@ def same_tokens(name: str, base: str) -> Callable[[Outcomes], Judged]:
                 elif _is_tie(compared[number : number + 1], mine, theirs):
                     ties += 1
                 else:
-                    different.append(f"{phase} request {number} from token {_first(mine, theirs)}")
+                    different.append(
+                        f"{phase} request {number} from token {first_difference(mine, theirs)}"
+                    )
         total = equal + ties + len(different)
         if not total:
             return Judged("fail", "there are no answers: this run proves nothing")
@@ -220,7 +222,8 @@ def _phases(outcome: Outcome) -> Mapping[str, Any]:
     return {name: phase for name, phase in phases.items() if not name.startswith("sampled")}
 
 
-def _first(mine: Sequence[int], theirs: Sequence[int]) -> int:
+def first_difference(mine: Sequence[int], theirs: Sequence[int]) -> int:
+    """The first place where two answers differ, or the shorter one's length."""
     return next(
         (at for at, (one, other) in enumerate(zip(mine, theirs, strict=False)) if one != other),
         min(len(mine), len(theirs)),
@@ -230,7 +233,7 @@ def _first(mine: Sequence[int], theirs: Sequence[int]) -> int:
 def _is_tie(compared: list[dict[str, Any]], mine: Sequence[int], theirs: Sequence[int]) -> bool:
     if not compared or len(mine) != len(theirs):
         return False
-    place = _first(mine, theirs)
+    place = first_difference(mine, theirs)
     return {mine[place], theirs[place]} <= set(compared[0]["ties"][place])
 
 

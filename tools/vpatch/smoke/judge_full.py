@@ -17,8 +17,11 @@ from vpatch.smoke.judge import (
 )
 from vpatch.smoke.run import Outcome
 
-CHOICES = ("t5 t7", "t9 t11 t13", "t20")
-"""What the structured output may be: words of the tiny tokenizer."""
+_WORDS = 12
+GRAMMAR = f"(t[13][0-9]*){{{_WORDS}}}"
+"""What structured output has to be: words of the tiny tokenizer, t<id>, whose first digit is 1 or
+3. No word begins with another one that would lead nowhere."""
+_END = 2
 
 Judge = Callable[[Outcomes], Judged]
 
@@ -71,17 +74,32 @@ def keeps_distribution(name: str) -> Judge:
     return judge
 
 
-def chose(name: str) -> Judge:
-    """Every answer is one of the choices."""
+def obeyed(name: str, base: str) -> Judge:
+    """Every answer is of the grammar, and the one that the target alone gives under it."""
 
     def judge(outcomes: Outcomes) -> Judged:
-        texts = (outcomes[name].outputs or {})["phases"]["structured"]["texts"]
-        wrong = [text for text in texts if text.strip() not in CHOICES]
+        answers, alone = (
+            (outcomes[start].outputs or {})["phases"]["structured"]["tokens"]
+            for start in (name, base)
+        )
+        wrong = [answer for answer in answers if not _is_of_grammar(answer)]
         if wrong:
-            return Judged("fail", f"{wrong[0]!r} is none of {', '.join(CHOICES)}")
-        return Judged("pass", f"answered {', '.join(repr(text) for text in texts)}")
+            return Judged("fail", f"{wrong[0]} is not of the grammar {GRAMMAR}")
+        if answers != alone:
+            return Judged("fail", "answers are not those of the target alone")
+        counted = (outcomes[name].outputs or {})["drafting"]
+        drafts = f"{counted['accepted']} of {counted['drafted']} drafts accepted"
+        return Judged(
+            verdict_of(bool(counted["accepted"])),
+            f"{len(answers)} answers of the grammar {GRAMMAR}, as the target alone gives; {drafts}",
+        )
 
     return judge
+
+
+def _is_of_grammar(answer: Sequence[int]) -> bool:
+    words = answer[:_WORDS]
+    return [*answer] == [*words, _END] and all(str(word)[0] in "13" for word in words)
 
 
 def trained_for_ids(right: Sequence[str], wrong: Sequence[str]) -> Judge:

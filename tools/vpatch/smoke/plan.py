@@ -235,6 +235,7 @@ class Builder:
             "target": target or own,
             "dtype": self.scale.dtype,
             "drafts": DRAFTS,
+            "look": True,
             "record": True,
             "compile": mode == "compile",
             **self._stand_ins(),

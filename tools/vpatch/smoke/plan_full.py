@@ -12,6 +12,8 @@ from vpatch.smoke.releases import Runner
 SEEDS = 5
 _TRAINED_IDS = (1, 3, 7)
 _SHIFTED_IDS = (2, 4, 8)
+TRAINED = "trained-0"
+"""One of the trained drafters, for what needs drafts to be accepted."""
 _SAMPLES, _TEMPERATURE = 2000, 0.25
 _BLOCK = 32
 _NESTED = Drafter("llama-nested", "llama", (1, 3, 7), "nested", guesses_some=True)
@@ -24,9 +26,9 @@ def add_full(builder: Builder, runner: Runner) -> None:
         return  # all of it is asked with a Llama drafter
     _add_prefix_caching(builder, runner)
     _add_picture(builder, runner)
+    _add_training(builder, runner)
     _add_sampling(builder, runner)
     _add_structure(builder, runner)
-    _add_training(builder, runner)
     if builder.wish.device == "cuda":
         _add_int4(builder, runner)  # no CPU build has kernels for it
     _add_server(builder, runner)
@@ -61,39 +63,51 @@ def _add_picture(builder: Builder, runner: Runner) -> None:
 
 
 def _add_sampling(builder: Builder, runner: Runner) -> None:
-    """Rejection sampling keeps the target's distribution."""
+    """Rejection sampling keeps the target's distribution.
+
+    Beside a trained drafter: only where drafts are accepted can one that should not be show.
+    """
     start = start_name("temperature", runner, "eager")
-    (prompt,) = prompts((6,))
+    (prompt,) = prompts((8,))
     phase = {
         "name": "sampled",
         "prompts": [prompt] * _SAMPLES,
         "tokens": 3,
         "sampling": {"temperature": _TEMPERATURE},
-        "seeds": list(range(_SAMPLES)),
         "compare": False,
     }
-    more = {"record": False, "distribution": {"temperature": _TEMPERATURE, "fewest": 50}}
-    options = {"max_num_seqs": 128}
-    builder.start(start, _NESTED, runner, phases=[phase], options=options, more=more)
+    distribution = {"temperature": _TEMPERATURE, "fewest": 20}
+    builder.start(
+        start,
+        TRAINED,
+        runner,
+        target="listener",
+        phases=[phase],
+        options={"max_num_seqs": 256},
+        more={"record": False, "distribution": distribution, "drafts": 1},
+    )
     builder.check(f"temperature/{start}", [start], judge_full.keeps_distribution(start))
 
 
 def _add_structure(builder: Builder, runner: Runner) -> None:
-    """A grammar holds, drafts or no drafts."""
+    """A grammar holds, and the answers are those of the target alone under it."""
     start = start_name("structured-output", runner, "eager")
+    base = start_name("target-structured", runner, "eager")
     phase = {
         "name": "structured",
-        "prompts": prompts((5, 17)),
-        "tokens": 12,
+        "prompts": prompts([8] * 8, seed=13),
+        "tokens": 20,
         "sampling": {
-            "structured_outputs": {"choice": list(judge_full.CHOICES)},
+            "structured_outputs": {"regex": judge_full.GRAMMAR},
             "ignore_eos": False,
             "detokenize": True,
         },
         "compare": False,
     }
-    builder.start(start, _NESTED, runner, phases=[phase], more={"record": False})
-    builder.check(f"structured-output/{start}", [start], judge_full.chose(start))
+    more = {"record": False}
+    builder.start(base, None, runner, target="listener", phases=[phase], more=more)
+    builder.start(start, TRAINED, runner, target="listener", phases=[phase], more=more)
+    builder.check(f"structured-output/{start}", [start, base], judge_full.obeyed(start, base))
 
 
 def _add_training(builder: Builder, runner: Runner) -> None:
@@ -106,8 +120,8 @@ def _add_training(builder: Builder, runner: Runner) -> None:
     phases = [
         {
             "name": "accept",
-            "prompts": prompts([8] * 16, seed=11),
-            "tokens": 64,
+            "prompts": prompts([8] * 32, seed=11),
+            "tokens": 32,
         }
     ]
     device = builder.wish.device

@@ -49,7 +49,7 @@ def run_plan(
     children = Children(environment, scratch, variables)
     try:
         with disk_errors(scratch):
-            models = write_models(plan.models, children, scratch)
+            models = write_models(plan.models, children, scratch) if plan.models else {}
             for step in plan.preparations:
                 say(f"making {step.name}")
                 prepare(step, models, children, scratch)
@@ -166,7 +166,7 @@ def _placed(
     """The start with folders in the place of names."""
     job = {**start.job, "runs": str(scratch / "reference")}
     for role in ("target", "drafter"):
-        if job.get(role) is not None:
+        if models and job.get(role) is not None:
             job[role] = str(_folder(models, job[role]))
     if environment.device == "cuda":
         job["lock"] = str(scratch / "engine.lock")

@@ -26,6 +26,7 @@ from vpatch.smoke.judge import Result
 from vpatch.smoke.known import Expected, expect, known_of
 from vpatch.smoke.plan import Plan, Tier
 from vpatch.smoke.plan import Wish as PlanWish
+from vpatch.smoke.plan_own import Own, check_folder, own_plan, read_options
 from vpatch.smoke.planner import make_plan
 from vpatch.smoke.releases import ReleaseFacts, Runner, facts_of
 from vpatch.smoke.session import run_plan
@@ -50,6 +51,7 @@ class Wish:
         allow_not_run: Checks that may not run.
         python: The interpreter of the isolated environment.
         keep: Where jobs, logs and checkpoints are kept.
+        own: A user's own checkpoints, in the place of the tiny ones.
     """
 
     name: str | None
@@ -63,6 +65,21 @@ class Wish:
     allow_not_run: tuple[str, ...]
     python: Path | None
     keep: Path | None
+    own: Own | None = None
+
+
+def own_checkpoints(
+    target: Path | None, drafter: Path | None, options: Sequence[str]
+) -> Own | None:
+    """A user's own checkpoints, where both are given.
+
+    Raises:
+        UsageError: One is no checkpoint, or an option is not NAME=VALUE.
+    """
+    if target is None or drafter is None:
+        return None
+    folders = (check_folder("target", target), check_folder("drafter", drafter))
+    return Own(*folders, read_options(options))
 
 
 def run(wish: Wish, repo: Path | None, upstream: Upstream) -> Report:
@@ -92,6 +109,11 @@ def _check(wish: Wish) -> None:
             "nothing to try: name a TAG or a WHEEL, or a Python that has vLLM with --installed",
             hint="vpatch smoke --help",
         )
+    if wish.expect_unpatched and wish.own is not None:
+        raise UsageError(
+            "known errors are those of the tiny checkpoints: --expect-unpatched or --target",
+            hint="Take --unpatched with your own checkpoints.",
+        )
     if wish.expect_unpatched and wish.allow_not_run:
         raise UsageError(
             "--expect-unpatched says itself what may not run: leave --allow-not-run out",
@@ -103,7 +125,8 @@ def _plan(wish: Wish, version: Version, device: Device) -> Plan:
     """The plan; what is wrong with the wish for this release is told here."""
     facts = facts_of(version)
     runners = _runners(wish, facts, device)
-    plan = make_plan(PlanWish(device, wish.tier, runners, wish.checks), facts)
+    asked = PlanWish(device, wish.tier, runners, wish.checks)
+    plan = make_plan(asked, facts) if wish.own is None else own_plan(asked, wish.own, facts)
     if wish.expect_unpatched:
         known_of(version, device)
     unknown = set(wish.allow_not_run) - {check.name for check in plan.checks}

@@ -58,8 +58,10 @@ def options_of(job: Job) -> dict[str, Any]:
     return options
 
 
-def prompt_of(tokens: list[int], placeholder: int | None) -> dict[str, Any]:
-    """A prompt with a picture of noise for each placeholder in it."""
+def prompt_of(tokens: list[int] | str, placeholder: int | None) -> dict[str, Any]:
+    """A text, or token ids with a picture of noise for each placeholder among them."""
+    if isinstance(tokens, str):
+        return {"prompt": tokens}
     prompt: dict[str, Any] = {"prompt_token_ids": tokens}
     if placeholder is not None and (count := tokens.count(placeholder)):
         noise = numpy.random.default_rng(len(tokens))
@@ -91,7 +93,8 @@ class Engine:
 
         Returns:
             "requests": their numbers in rows.safetensors; "prompts": as the engine saw them, media
-            in full length; "tokens": the answers; "steps"; "seconds".
+            in full length; "tokens" and "texts": the answers; "margins": where logprobs were asked
+            for, by how much (in nats) each token's best choice won; "steps"; "seconds".
         """
         began = time.monotonic()
         count = len(phase["prompts"])
@@ -113,8 +116,23 @@ class Engine:
             "prompts": [list(answer.prompt_token_ids) for answer in ordered],
             "tokens": [list(answer.outputs[0].token_ids) for answer in ordered],
             "texts": [answer.outputs[0].text for answer in ordered],
+            "margins": [_margins(answer.outputs[0].logprobs) for answer in ordered],
             "steps": step,
             "seconds": time.monotonic() - began,
+        }
+
+    def drafting(self) -> dict[str, Any]:
+        """The engine's own counts: "drafts", "drafted", "accepted", and "by_place" in the draft."""
+        names = {
+            "vllm:spec_decode_num_drafts": "drafts",
+            "vllm:spec_decode_num_draft_tokens": "drafted",
+            "vllm:spec_decode_num_accepted_tokens": "accepted",
+            "vllm:spec_decode_num_accepted_tokens_per_pos": "by_place",
+        }
+        return {
+            names[metric.name]: getattr(metric, "values", None) or getattr(metric, "value", 0)
+            for metric in self._llm.get_metrics()
+            if metric.name in names
         }
 
     def _add(self, number: int, phase: Job, index: int) -> None:
@@ -123,6 +141,15 @@ class Engine:
             sampling["seed"] = seeds[index]
         prompt = prompt_of(phase["prompts"][index], self._media)
         self._engine.add_request(str(number), prompt, _parameters(sampling))
+
+
+def _margins(logprobs: Any) -> list[float]:
+    """By position: how far the best token's log-probability is above the second best one's."""
+    found = []
+    for choices in logprobs or []:
+        best = sorted((choice.logprob for choice in choices.values()), reverse=True)
+        found.append(best[0] - best[1])
+    return found
 
 
 def _parameters(sampling: dict[str, Any]) -> SamplingParams:
@@ -138,8 +165,9 @@ def run(job: Job, folder: Path) -> dict[str, Any]:
     """Starts the engine and runs every phase."""
     began = time.monotonic()
     engine = Engine(job)
-    runner = engine.runner
-    recorder = Recorder(runner) if job.get("drafter") and job["record"] else None
+    # Workers in processes of their own cannot be looked into.
+    about = _about(engine.runner) if job["look"] else {}
+    recorder = Recorder(engine.runner) if job.get("drafter") and job["record"] else None
     ready = time.monotonic()
     phases = {phase["name"]: engine.run(phase) for phase in job["phases"]}
     if recorder is not None:
@@ -147,6 +175,13 @@ def run(job: Job, folder: Path) -> dict[str, Any]:
     return {
         "phases": phases,
         "seconds": {"start": ready - began, "run": time.monotonic() - ready},
+        "drafting": engine.drafting(),
+        **about,
+    }
+
+
+def _about(runner: Any) -> dict[str, Any]:
+    return {
         "target": type(runner.model).__name__,
         "drafter": _drafter_name(runner),
         "runner": f"{type(runner).__module__}.{type(runner).__name__}",

@@ -1,0 +1,134 @@
+"""A smoke of a user's own checkpoints: does it start, is it lossless, what is accepted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vpatch.errors import UsageError
+from vpatch.smoke import judge_own
+from vpatch.smoke.judge import Check
+from vpatch.smoke.plan import DRAFTS, Job, Plan, Wish, wanted
+from vpatch.smoke.releases import ReleaseFacts
+from vpatch.smoke.run import Start
+
+_LIMIT_S = 4 * 3600.0  # a trillion parameters take their time
+_TOKENS = 128
+PROMPTS = (
+    "Write a Python function that merges two sorted lists, and explain its complexity.",
+    "Summarise in three sentences why the sky is blue.",
+    "A train leaves at 9:40 and arrives at 13:05. How long does it travel? Think step by step.",
+    "Translate into French: The committee will decide on the proposal next Tuesday.",
+    "Give five names for a cat, as a JSON list.",
+    "What is the difference between a mutex and a semaphore?",
+    "Continue: Once upon a time, in a village by the sea,",
+    "List the prime numbers between 50 and 100.",
+)
+
+
+@dataclass(frozen=True)
+class Own:
+    """A user's checkpoints.
+
+    Attributes:
+        target, drafter: Their folders.
+        options: Laid over the arguments of ``LLM(...)``: ``tensor_parallel_size``, say.
+    """
+
+    target: Path
+    drafter: Path
+    options: Mapping[str, Any]
+
+
+def read_options(given: Sequence[str]) -> dict[str, Any]:
+    """``NAME=JSON`` words as arguments of ``LLM(...)``; what is no JSON is a string.
+
+    Raises:
+        UsageError: A word without ``=``, or a name that is no identifier.
+    """
+    options: dict[str, Any] = {}
+    for word in given:
+        name, equals, value = word.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(
+                f"--option {word!r} is not NAME=VALUE",
+                hint="For example: --option tensor_parallel_size=8",
+                code="bad-option",
+            )
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
+
+
+def check_folder(role: str, folder: Path) -> Path:
+    """A checkpoint's folder.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if not (folder / "config.json").is_file():
+        raise UsageError(
+            f"--{role} {folder} is no checkpoint: it has no config.json",
+            hint="Name a folder with config.json and safetensors files.",
+            code="no-checkpoint",
+        )
+    return folder.absolute()
+
+
+def own_plan(wish: Wish, own: Own, facts: ReleaseFacts) -> Plan:
+    """The target alone and with its drafter, on every runner.
+
+    Raises:
+        UsageError: The wish names a check that there is not.
+    """
+    starts: list[Start] = []
+    checks: list[Check] = []
+    for runner in wish.runners:
+        base, start = f"target/{runner}", f"drafter/{runner}"
+        variables = facts.variables(wish.device, runner)
+        starts += [
+            Start(name, _job(own, drafts, wish, facts), variables, limit=_LIMIT_S)
+            for name, drafts in ((base, False), (start, True))
+        ]
+        checks += [
+            Check(f"starts/{base}", (base,), judge_own.started(base), judge_own.did_start),
+            Check(f"starts/{start}", (start,), judge_own.started(start), judge_own.did_start),
+            Check(f"greedy/{start}", (start, base), judge_own.same_answers(start, base)),
+            Check(f"accepted/{start}", (start,), judge_own.accepted(start)),
+        ]
+    kept = tuple(check for check in checks if wanted(check.name, wish.checks))
+    if not kept:
+        raise UsageError(
+            "no check of this run has such a name",
+            hint=f"There are: {', '.join(check.name for check in checks)}.",
+            code="no-check",
+        )
+    needed = {name for check in kept for name in check.starts}
+    notes = ("Aux states are not compared: the float32 reference is for tiny checkpoints",)
+    return Plan({}, (), (), tuple(one for one in starts if one.name in needed), kept, notes)
+
+
+def _job(own: Own, drafts: bool, wish: Wish, facts: ReleaseFacts) -> Job:
+    drafter: Job = {"drafter": str(own.drafter)} if drafts else {}
+    phase = {
+        "name": "batch",
+        "prompts": list(PROMPTS),
+        "tokens": _TOKENS,
+        "sampling": {"logprobs": 2},
+    }
+    return {
+        "target": str(own.target),
+        **drafter,
+        "drafts": DRAFTS,
+        "look": False,
+        "record": False,
+        "plugin": facts.needs_cpu_drafter and wish.device == "cpu",
+        "guard_scan": facts.scans_modules and wish.device == "cpu",
+        "options": {"max_model_len": 4096, **facts.options(wish.device), **own.options},
+        "phases": [phase],
+    }
