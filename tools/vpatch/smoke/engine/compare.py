@@ -165,9 +165,26 @@ def compare_steps(steps: Steps, request: Request) -> dict[str, Any]:
     }
 
 
+def accepted_by_step(rows: Rows, request: Request) -> dict[int, int]:
+    """By step: how many of its guesses the engine took, but for those that the answer's end met.
+
+    They are tried in the request's next step. The one after that begins behind them, and behind
+    the token that the target adds.
+    """
+    mine = rows["request"] == request.number
+    numbers = rows["step"][mine].unique().tolist()
+    first = [int(rows["position"][mine & (rows["step"] == step)].min()) for step in numbers]
+    following = zip(numbers, first[1:], first[2:], strict=False)
+    return {step: after - tried - 1 for step, tried, after in following}
+
+
 def compare_drafts(rows: Rows, steps: Steps, request: Request) -> dict[str, Any]:
-    """By place in the draft: how many guesses could be accepted, and how many were."""
+    """By place in the draft: how many guesses could be accepted, and how many were.
+
+    A right guess is not enough: the engine has to have gone on behind it.
+    """
     mine = rows["guesses_request"] == request.number
+    taken = accepted_by_step(rows, request)
     drafted: Counter[int] = Counter()
     accepted: Counter[int] = Counter()
     for step, guesses in zip(
@@ -178,9 +195,11 @@ def compare_drafts(rows: Rows, steps: Steps, request: Request) -> dict[str, Any]
             continue  # guesses after a part of a prompt are never tried
         alive = True
         tried = request.tokens[last + 2 :]
+        if step not in taken:
+            tried = tried[:-1]  # the answer's last token may be the target's own
         for place, (guess, token) in enumerate(zip(guesses, tried, strict=False)):
             drafted[place] += 1
-            alive = alive and guess == token
+            alive = alive and guess == token and place < taken.get(step, len(tried))
             accepted[place] += alive
     places = len(rows["guesses"][0]) if len(rows["guesses"]) else 0
     return {
