@@ -1,4 +1,4 @@
-"""The environment, the releases and the checkpoints that engine tests share."""
+"""The environments, the releases and the checkpoint that engine tests share."""
 
 from __future__ import annotations
 
@@ -9,46 +9,11 @@ from pathlib import Path
 import pytest
 
 from engine import environment
+from engine.children import plain
 from engine.environment import Say, Site
-from engine.starts import Machine, plain
 from vpatch.smoke.library import engine_library
 
-
-def _drafter(name: str, ids: list[int] | None, **more: object) -> dict[str, object]:
-    kind = name.removeprefix("short-").split("-")[0]
-    target = "short-target" if name.startswith("short-") else "target"
-    own = {"kind": kind, "vocabulary": "full" if kind in ("mla31", "mlanorm") else "reduced"}
-    where = {"ids": ids, "form": "nested" if ids else "none"}
-    return {"name": name, "target": target, **own, **where, **more}
-
-
-MODELS = {
-    "shape": {},
-    "targets": [
-        {"name": "target"},
-        # Compiling takes a minute for eight layers of eight experts.
-        {"name": "short-target", "layers": 2, "dense": 2},
-    ],
-    "drafters": [
-        _drafter("llama-1-3-7", [1, 3, 7]),
-        _drafter("llama-0-4-8", [0, 4, 8]),
-        _drafter("llama-default", None),
-        _drafter("mla-1-3-7", [1, 3, 7]),
-        _drafter("mla31-0-1-2-7-8", [0, 1, 2, 7, 8]),
-        _drafter("mlanorm-default", None),
-        _drafter("short-llama-1-2", [1, 2]),
-        _drafter("short-llama-0-2", [0, 2]),
-        _drafter("short-mla31-0-2", [0, 2]),
-        # The same ids and weights, another graph.
-        _drafter(
-            "short-mlaraw-0-2",
-            [0, 2],
-            kind="mla31",
-            vocabulary="full",
-            changes={"norm_output": False},
-        ),
-    ],
-}
+MODELS = {"shape": {}, "targets": [{"name": "target"}], "drafters": []}
 
 
 @pytest.fixture(scope="session")
@@ -79,7 +44,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def models(engine_python: Path, library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoints that engine tests share."""
+    """The tiny Kimi that engine tests share, as `models / "target"`."""
     folder = tmp_path_factory.mktemp("models")
     spec = folder / "spec.json"
     spec.write_text(json.dumps({"folder": str(folder), **MODELS}))
@@ -112,16 +77,3 @@ def patched(
     out = tmp_path_factory.mktemp("wheel")
     wheel = environment.patched_wheel(tag, release_cache, out)
     return environment.make_site(tag, wheel, release_cache, say)
-
-
-@pytest.fixture(scope="module")
-def machine(
-    patched: Site,
-    models: Path,
-    library: Path,
-    release_cache: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Machine:
-    """Where engines of the patched release start."""
-    scratch = tmp_path_factory.mktemp(f"starts-{patched.tag}")
-    return Machine(patched.python, patched, models, scratch, library, release_cache / "engine")

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from engine.children import plain
 from engine.environment import Site
-from engine.starts import plain
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.starts import plain
+from engine.children import plain
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 

@@ -15,26 +15,26 @@ from pathlib import Path
 import pytest
 
 from engine import environment
-from engine.environment import REPO, Say, Site
+from engine.environment import REPO, Say
 from vpatch.files import sha256_file, write_atomically
 from vpatch.patches.series import Series
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 
+NEEDS = ("pytest",)
 PROVER = ("ci/prove_series.py", "ci/overlay.py")
 
 
-def test_every_test_patch_fails_without_its_fix(
-    tag: str, unpatched: Site, release_cache: Path, say: Say
-) -> None:
+def test_every_test_patch_fails_without_its_fix(tag: str, release_cache: Path, say: Say) -> None:
     wheel = environment.base_wheel(tag, release_cache)
-    kept = release_cache / "engine" / "proofs" / f"{tag}-{proof_key(tag, wheel, unpatched.python)}"
+    python = environment.make_site(tag, wheel, release_cache, say, more=NEEDS).python
+    kept = release_cache / "engine" / "proofs" / f"{tag}-{proof_key(tag, wheel, python)}"
     if kept.is_file() and not os.environ.get("VPATCH_PROVE_AGAIN"):
         say(f"{tag}: proven before, with the same bytes:\n{kept.read_text()}")
         return
     command = [sys.executable, "ci/prove_series.py", tag]
     ran = subprocess.run(
-        [*command, "--python", unpatched.python, "--wheel", wheel],
+        [*command, "--python", python, "--wheel", wheel],
         cwd=REPO,
         capture_output=True,
         text=True,

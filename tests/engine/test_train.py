@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.starts import plain
+from engine.children import plain
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 

@@ -1,0 +1,135 @@
+"""What `vpatch smoke` says of engines that are broken in one place: these checks fail, no others.
+
+Each is the patched release with a few words of vLLM exchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from engine.environment import RELEASES, Edit, Say, Site, edited
+from engine.smokes import core, smoke, told
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
+
+TARGET = "vllm/model_executor/models/deepseek_v2.py"
+MLA_DRAFTER = "vllm/model_executor/models/deepseek_eagle3.py"
+IDS = "vllm/transformers_utils/eagle3.py"
+SAMPLER = "vllm/v1/sample/rejection_sampler.py"
+
+LLAMA = ("starts", "ids", "states", "greedy", "mixed-batch", "chunked-prefill", "accepted")
+MLA = ("starts", "ids", "states", "greedy", "mixed-batch", "guesses")
+OF_STATES = ("states", "mixed-batch", "chunked-prefill")
+
+
+@dataclass(frozen=True)
+class Break:
+    """A broken engine.
+
+    Attributes:
+        edits: What breaks it.
+        drafter: The one that drafts there.
+        asked: What is asked of it.
+        fail: What has to fail of this.
+        not_refused: Wrong ids that have to get past it.
+        evidence: What some failed check says.
+    """
+
+    edits: Sequence[Edit]
+    fail: Sequence[str]
+    evidence: str
+    drafter: str = "llama-nested"
+    asked: Sequence[str] = LLAMA
+    not_refused: Sequence[str] = ()
+
+
+BREAKS = {
+    "the target hands over the layers above": Break(
+        [
+            Edit(TARGET, "if idx in self.aux_hidden_state", "if idx - 1 in self.aux_hidden_state"),
+            Edit(
+                TARGET,
+                "if self.end_layer in self.aux_hidden_state",
+                "if self.end_layer - 1 in self.aux_hidden_state",
+            ),
+        ],
+        ("ids", *OF_STATES),
+        "asked (1, 3, 7), but 262 of 262 rows hold (2, 4, 8)",
+    ),
+    "the config's ids are not read": Break(
+        [Edit(IDS, "    return inner if top is None else top", "    return None")],
+        ("ids", *OF_STATES),
+        "asked (1, 3, 7), but 262 of 262 rows hold (2, 4, 5)",
+        not_refused=("ids-outside",),
+    ),
+    "every draft is accepted": Break(
+        [
+            Edit(
+                SAMPLER,
+                "            if draft_token_id != target_argmax_id:",
+                "            if False:",
+            ),
+            Edit(
+                SAMPLER,
+                "+ pos,\n                target_argmax_id,",
+                "+ pos,\n                draft_token_id,",
+            ),
+        ],
+        ("greedy",),
+        "0 of 6 answers equal",
+    ),
+    "no draft is accepted": Break(
+        [
+            Edit(
+                SAMPLER,
+                "            if draft_token_id != target_argmax_id:",
+                "            if True:",
+            )
+        ],
+        ("accepted",),
+        "accepted by place in the draft",
+    ),
+    "a drafter takes its two inputs the wrong way round": Break(
+        [
+            Edit(
+                MLA_DRAFTER,
+                "torch.cat([self.input_layernorm(embeds), normed], dim=-1)",
+                "torch.cat([normed, self.input_layernorm(embeds)], dim=-1)",
+            )
+        ],
+        ("guesses",),
+        "guesses as its definition's",
+        drafter="mla-plain",
+        asked=MLA,
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=[RELEASES[-1]])
+def tag(request: pytest.FixtureRequest) -> str:
+    """One release: this is about the smoke."""
+    name: str = request.param
+    return name
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_broken_engine_fails_the_checks_that_ask_for_what_is_broken(
+    patched: Site, release_cache: Path, tmp_path: Path, say: Say, name: str
+) -> None:
+    broken = BREAKS[name]
+    site = edited(patched, broken.edits, tmp_path)
+    checks = [f"{check}/{broken.drafter}" for check in broken.asked]
+    checks += [f"refused/{wrong}" for wrong in broken.not_refused]
+    results = smoke(site, core(site, *checks), tmp_path / "smoke", release_cache, say)
+
+    runs = "v1/eager"
+    fail = {f"{check}/{broken.drafter}/{runs}" for check in broken.fail}
+    fail |= {f"refused/{wrong}/{runs}" for wrong in broken.not_refused}
+    verdicts = {check: result.verdict for check, result in results.items()}
+    expected = {f"{check}/{runs}": "pass" for check in checks} | dict.fromkeys(fail, "fail")
+    assert verdicts == expected, told(results)
+    assert any(broken.evidence in results[check].evidence for check in fail), told(results)
