@@ -124,7 +124,7 @@ class Children:
         with log.open("ab") as talk, (answer or log).open("ab") as output:
             with self._lock:
                 if self._closed:
-                    return "the run was ended"
+                    return "did not begin: the run was ended"
                 process = subprocess.Popen(
                     command,
                     cwd=self._home,
