@@ -1,10 +1,33 @@
 # shellcheck shell=bash
-# Sourced: make_venv DIR [EXTRA] installs this checkout, editable, into a virtual environment of its own.
+# Sourced by CI's scripts.
+#
+# make_venv DIR [EXTRA] installs this checkout, editable, into a virtual environment of its own.
+# need COMMAND PACKAGE WHY installs a Debian package where a command is missing and root can.
 #
 # The stamp is written last, so an interrupted run starts that environment afresh, and a changed
 # pyproject.toml brings it up to date.
 
 say() { printf '%s\n' "$*" >&2; }
+
+need() {
+    local command=$1 package=$2 why=$3
+    command -v "$command" >/dev/null 2>&1 && return
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+        say "Installing $package, $why ..."
+        apt-get update -qq >&2 && apt-get install -y -qq --no-install-recommends "$package" >&2 && return
+    fi
+    say "$command, $why, is missing and cannot be installed from here: install it (Debian: apt install $package)."
+    exit 4
+}
+
+# Where tests and CI's smoke keep downloads and environments: the same folder, so that they are made once.
+test_cache() {
+    if [ -n "${VPATCH_TEST_CACHE:-}" ]; then
+        printf '%s' "$VPATCH_TEST_CACHE"
+    else
+        "$1/python" -c 'import platformdirs as p; print(p.user_cache_path("vpatch", appauthor=False) / "tests")'
+    fi
+}
 
 find_python() {
     local python=${PYTHON:-python3}
