@@ -85,8 +85,8 @@ def own_checkpoints(
 def run(wish: Wish, repo: Path | None, upstream: Upstream) -> Report:
     """Runs the smoke."""
     began = time.monotonic()
-    _check(wish)
     device: Device = wish.device or ("cuda" if shutil.which("nvidia-smi") else "cpu")
+    _check(wish, device)
     host = environments.check_host(device)
     with _scratch(wish.keep) as scratch:
         subject, environment = _environment(wish, device, repo, upstream, scratch)
@@ -103,7 +103,8 @@ def run(wish: Wish, repo: Path | None, upstream: Upstream) -> Report:
     return _report(ran, held)
 
 
-def _check(wish: Wish) -> None:
+def _check(wish: Wish, device: Device) -> None:
+    """What is wrong with the wish by itself, before anything is looked for or built."""
     if wish.name is None and wish.installed is None:
         raise UsageError(
             "nothing to try: name a TAG or a WHEEL, or a Python that has vLLM with --installed",
@@ -119,6 +120,13 @@ def _check(wish: Wish) -> None:
             "--expect-unpatched says itself what may not run: leave --allow-not-run out",
             hint="Or take --unpatched, and judge the table yourself.",
         )
+    if wish.expect_unpatched and wish.tier != "core":
+        raise UsageError(
+            f"known errors are those of the core tier: --expect-unpatched or --tier {wish.tier}",
+            hint="Take --unpatched, and judge the table yourself.",
+        )
+    if wish.name is not None and not names_file(wish.name):
+        _plan(wish, version_of(wish.name), device)
 
 
 def _plan(wish: Wish, version: Version, device: Device) -> Plan:
@@ -164,13 +172,10 @@ def _environment(
             )
         return subject, environment
     name = wish.name or ""
-    # Twice: what cannot be run is neither built nor given an environment.
-    if not names_file(name):
-        _plan(wish, version_of(name), device)
     wheel, subject = find_subject(
         name, device, repo, upstream, scratch / "wheel", unpatched=wish.unpatched
     )
-    _plan(wish, subject.version, device)
+    _plan(wish, subject.version, device)  # what cannot be run gets no environment
     environment = environments.make_environment(
         wheel,
         device,
