@@ -28,8 +28,19 @@ def with_child(ignoring=""):
 
 
 IGNORING = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
-does = job["does"]
-if does == "answer":
+# A job of vpatch's own plan: an engine that answers, or finds weights that it cannot read.
+does = job.get("does") or ("own" if "unreadable" not in job["target"] else "own-error")
+if does == "own":
+    tokens = {
+        phase["name"]: {"tokens": [[7] * phase["tokens"] for _ in phase["prompts"]]}
+        for phase in job["phases"]
+    }
+    answers(phases=tokens, target="Kimi", drafter=job.get("drafter") and "Eagle3")
+elif does == "own-error":
+    error = {"type": "SafetensorError", "message": "[red]no header[/red]"}
+    answer.write_text(json.dumps({"error": error, "seconds": {"error": 4.5}}))
+    sys.exit(1)
+elif does == "answer":
     answers(**job.get("more", {}))
 elif does == "error":
     error = {"type": "ValueError", "message": "no\\nway"}
