@@ -343,8 +343,12 @@ def test_pictures() -> None:
     fails(saw, picture(19, within=1), why="1 of 5 rows")
 
 
+DRAFTING = {"drafts": 9, "drafted": 9, "accepted": 4, "by_place": [4]}
+
+
 def sampled(sequences: list[list[int]], after: list[dict[str, Any]]) -> Outcome:
-    said = outcome("a", outputs={"phases": {"sampled": {"tokens": sequences}}})
+    phases = {"sampled": {"tokens": sequences}}
+    said = outcome("a", outputs={"phases": phases, "drafting": DRAFTING})
     return replace(said, compared={"after": after})
 
 
@@ -353,9 +357,44 @@ def test_distributions() -> None:
     after = [{"prefix": [7], "probabilities": [0.5, 0.5]}]
     fair = [[7, number % 2] for number in range(400)]
     passes(keeps, sampled(fair, after), why="400 tokens")
+    passes(keeps, sampled(fair, after), why="; 4 of 9 drafts accepted")
     fails(keeps, sampled([[7, 0]] * 400, after), why="p = ")
     fails(keeps, sampled(fair[:4], after), why="proves nothing")
     fails(keeps, sampled(fair, []), why="proves nothing")
+    fails(keeps, undrafted(sampled(fair, after)), why="no draft was accepted")
+
+
+def undrafted(said: Outcome) -> Outcome:
+    return replace(said, outputs={**(said.outputs or {}), "drafting": {"drafted": 9}})
+
+
+WORDS = [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 100, 399]
+
+
+def structured(name: str, *answers: list[int]) -> Outcome:
+    phases = {"structured": {"tokens": list(answers)}}
+    return outcome(name, outputs={"phases": phases, "drafting": DRAFTING})
+
+
+def test_grammars() -> None:
+    obeyed = judge_full.obeyed("a", "b")
+    right, other = [*WORDS, 2], [*WORDS[::-1], 2]
+    alone = structured("b", right, other)
+    passes(obeyed, structured("a", right, other), alone, why="2 answers of the grammar")
+    fails(obeyed, structured("a", right, right), alone, why="not those of the target alone")
+    fails(obeyed, structured("a", right), alone, why="not those of the target alone")
+    drafted = structured("a", right, other)
+    fails(obeyed, undrafted(drafted), alone, why="0 of 9 drafts accepted")
+    fails(obeyed, structured("a"), structured("b"), why="0 answers")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [[], [2], WORDS, [*WORDS[:-1], 2], [*WORDS, 10, 2], [20, *WORDS[1:], 2], [*WORDS, 3]],
+)
+def test_what_is_not_of_the_grammar(answer: list[int]) -> None:
+    ended = [structured(name, answer) for name in "ab"]
+    fails(judge_full.obeyed("a", "b"), *ended, why="is not of the grammar")
 
 
 def rated(name: str, accepted: int) -> Outcome:

@@ -69,7 +69,9 @@ def keeps_distribution(name: str) -> Judge:
         found = statistics.follows(sampled, shares)
         if not found.freedom:
             return Judged("fail", "no prefix came often enough: this run proves nothing")
-        return Judged(verdict_of(found.follows), found.evidence)
+        if not _accepted(outcome):
+            return Judged("fail", "no draft was accepted: this run proves nothing")
+        return Judged(verdict_of(found.follows), f"{found.evidence}; {_drafts(outcome)}")
 
     return judge
 
@@ -87,14 +89,24 @@ def obeyed(name: str, base: str) -> Judge:
             return Judged("fail", f"{wrong[0]} is not of the grammar {GRAMMAR}")
         if answers != alone:
             return Judged("fail", "answers are not those of the target alone")
-        counted = (outcomes[name].outputs or {})["drafting"]
-        drafts = f"{counted['accepted']} of {counted['drafted']} drafts accepted"
         return Judged(
-            verdict_of(bool(counted["accepted"])),
-            f"{len(answers)} answers of the grammar {GRAMMAR}, as the target alone gives; {drafts}",
+            verdict_of(bool(answers and _accepted(outcomes[name]))),
+            f"{len(answers)} answers of the grammar {GRAMMAR}, as the target alone gives; "
+            + _drafts(outcomes[name]),
         )
 
     return judge
+
+
+def _accepted(outcome: Outcome) -> int:
+    """How many drafts the engine itself says that it accepted."""
+    accepted: int = (outcome.outputs or {})["drafting"].get("accepted", 0)
+    return accepted
+
+
+def _drafts(outcome: Outcome) -> str:
+    drafted = (outcome.outputs or {})["drafting"].get("drafted", 0)
+    return f"{_accepted(outcome)} of {drafted} drafts accepted"
 
 
 def _is_of_grammar(answer: Sequence[int]) -> bool:
