@@ -8,9 +8,10 @@ from typing import Any
 
 from packaging.version import Version
 
+from vpatch.smoke.cases import Tier
 from vpatch.smoke.environment import Device
 from vpatch.smoke.judge import Check, Judged, Result, Verdict
-from vpatch.smoke.plan import Plan, Tier, Wish
+from vpatch.smoke.plan import Plan, Wish
 from vpatch.smoke.planner import make_plan
 from vpatch.smoke.releases import Runner, facts_of
 from vpatch.smoke.run import Outcome

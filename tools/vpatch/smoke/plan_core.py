@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from vpatch.smoke import judge
-from vpatch.smoke.plan import DRAFTERS, Builder, Drafter, Mode
+from vpatch.smoke.cases import DRAFTERS, Drafter, Mode
+from vpatch.smoke.plan import Builder
 from vpatch.smoke.releases import Runner
 
 CONFIG_ERROR_S = 60.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from vpatch.smoke import judge, judge_full
-from vpatch.smoke.plan import MEDIA, Builder, Copy, Drafter, Preparation, prompts
+from vpatch.smoke.cases import MEDIA, Drafter, prompts
+from vpatch.smoke.plan import Builder, Copy, Preparation
 from vpatch.smoke.plan_core import ask, start_name
 from vpatch.smoke.releases import Runner
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from vpatch.errors import UsageError
 from vpatch.smoke import judge_own
+from vpatch.smoke.cases import DRAFTS, Job
 from vpatch.smoke.judge import Check
-from vpatch.smoke.plan import DRAFTS, Job, Plan, Wish, wanted
+from vpatch.smoke.plan import Plan, Wish, wanted
 from vpatch.smoke.releases import ReleaseFacts
 from vpatch.smoke.run import Start
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vpatch.smoke.plan import Builder, Mode, Plan, Wish
+from vpatch.smoke.cases import Mode
+from vpatch.smoke.plan import Builder, Plan, Wish
 from vpatch.smoke.plan_core import add_core, add_refusals
 from vpatch.smoke.plan_full import add_full
 from vpatch.smoke.releases import ReleaseFacts

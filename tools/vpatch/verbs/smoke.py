@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from packaging.version import Version
-from rich.console import RenderableType
 
 from vpatch.errors import HostError, UsageError
 from vpatch.pipeline import Upstream
-from vpatch.report import Report, lines, plain, table
+from vpatch.report import Report
 from vpatch.smoke import environment as environments
+from vpatch.smoke.cases import Tier
 from vpatch.smoke.environment import Device, Environment
 from vpatch.smoke.judge import Result
 from vpatch.smoke.known import Expected, expect, known_of
-from vpatch.smoke.plan import Plan, Tier
+from vpatch.smoke.plan import Plan
 from vpatch.smoke.plan import Wish as PlanWish
 from vpatch.smoke.plan_own import Own, check_folder, own_plan, read_options
 from vpatch.smoke.planner import make_plan
@@ -32,6 +30,7 @@ from vpatch.smoke.releases import ReleaseFacts, Runner, facts_of
 from vpatch.smoke.session import run_plan
 from vpatch.smoke.wheels import Subject, find_subject, installed_subject, names_file
 from vpatch.tags import version_of
+from vpatch.verbs.smoke_report import Ran, report
 
 RunnerChoice = Literal["v1", "v2", "all"]
 
@@ -99,8 +98,17 @@ def run(wish: Wish, repo: Path | None, upstream: Upstream) -> Report:
         results = run_plan(plan, environment, scratch, kept, upstream.progress.say)
     held = _held(wish, results, subject, device)
     seconds = time.monotonic() - began
-    ran = _Ran(wish, subject, environment, host.gpu, host.driver, seconds, plan.notes)
-    return _report(ran, held)
+    ran = Ran(
+        tier=wish.tier,
+        expect_unpatched=wish.expect_unpatched,
+        subject=subject,
+        environment=environment,
+        gpu=host.gpu,
+        driver=host.driver,
+        seconds=seconds,
+        notes=plan.notes,
+    )
+    return report(ran, held)
 
 
 def _check(wish: Wish, device: Device) -> None:
@@ -216,78 +224,3 @@ def _held(
         Expected(one, one.verdict == "pass" or (one.verdict == "not-run" and one.check in allowed))
         for one in results
     ]
-
-
-@dataclass(frozen=True)
-class _Ran:
-    wish: Wish
-    subject: Subject
-    environment: Environment
-    gpu: str | None
-    driver: str | None
-    seconds: float
-    notes: tuple[str, ...]
-
-
-def _report(ran: _Ran, held: Sequence[Expected]) -> Report:
-    good = all(one.as_expected for one in held)
-    data: dict[str, Any] = {
-        "vllm": ran.environment.vllm,
-        "patched": ran.subject.patched,
-        "wheel": ran.subject.wheel,
-        "sha256": ran.subject.sha256,
-        "torch": ran.environment.torch,
-        "device": ran.environment.device,
-        "gpu": ran.gpu,
-        "driver": ran.driver,
-        "machine": platform.machine(),
-        "tier": ran.wish.tier,
-        "expect_unpatched": ran.wish.expect_unpatched,
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "seconds": round(ran.seconds, 1),
-        "notes": list(ran.notes),
-        "checks": [{**one.result.as_dict(), "as_expected": one.as_expected} for one in held],
-    }
-    return Report("smoke", data, _text(ran, held), exit_code=0 if good else 1)
-
-
-def _text(ran: _Ran, held: Sequence[Expected]) -> RenderableType:
-    rows = [
-        (one.result.check, _word(ran, one), f"{one.result.seconds:.0f}", one.result.evidence)
-        for one in held
-    ]
-    wrong = [one.result for one in held if not one.as_expected]
-    tails = {one.log: one for one in wrong if one.tail}
-    return lines(
-        table(("check", "verdict", "s", "evidence"), rows),
-        *(_tail(one) for one in tails.values()),
-        *(plain(f"{note}.") for note in ran.notes),
-        plain(_sum(ran, held)),
-    )
-
-
-def _word(ran: _Ran, one: Expected) -> str:
-    if not ran.wish.expect_unpatched or one.result.verdict == "pass":
-        return one.result.verdict
-    return f"{one.result.verdict} ({'known' if one.as_expected else 'not known'})"
-
-
-def _tail(result: Result) -> RenderableType:
-    shown = [plain(f"  | {line}") for line in result.tail.splitlines()]
-    return lines(plain(f"The log's end, {result.check}:"), *shown)
-
-
-def _sum(ran: _Ran, held: Sequence[Expected]) -> str:
-    counts: Mapping[str, int] = {
-        word: sum(one.result.verdict == word for one in held)
-        for word in ("pass", "fail", "not-run")
-    }
-    said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-    wrong = sum(not one.as_expected for one in held)
-    kind = "unpatched vLLM" if not ran.subject.patched else "vLLM"
-    gpu = f", {ran.gpu}" if ran.gpu else ""
-    verdict = "as expected" if not wrong else f"{wrong} not as expected"
-    return (
-        f"{kind} {ran.environment.vllm}, torch {ran.environment.torch}, {ran.environment.device}"
-        f"{gpu}: {said}; {verdict}; {ran.seconds:.0f} s"
-    )
