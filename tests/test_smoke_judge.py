@@ -161,6 +161,8 @@ def test_two_tokens_of_a_tie_are_no_error() -> None:
     with_drafter = answered("a", batch=[[11, 13, 99], lab.ANSWER])
     alone = answered("b", batch=[lab.ANSWER] * 2)
     passes(same, with_drafter, alone, why="1 of 2 answers equal, 1 part at a tie")
+    wrong_alone = answered("b", batch=[[11, 99, 14], lab.ANSWER])
+    fails(same, with_drafter, wrong_alone, why="not batch request 0 from token 1")
     # What follows is another text; but a tie is no excuse for what came before it.
     earlier = answered("a", batch=[[10, 13, 99], lab.ANSWER])
     fails(same, earlier, alone, why="not batch request 0 from token 0")

@@ -139,3 +139,9 @@ def test_nothing_recorded(version: str, device: Device) -> None:
     with pytest.raises(UsageError, match=rf"unpatched v{version} on {device}") as caught:
         expect([], Version(version), device)
     assert caught.value.code == "nothing-known"
+
+
+def test_what_is_known_of_a_gpu_is_not_of_a_cpu() -> None:
+    result = lab.result("ids/llama-nested/v2/eager", "fail", "120 of 131 rows hold (2, 4, 5)")
+    assert unexpected([result], "0.26.0", "cuda") == []
+    assert unexpected([result], "0.26.0", "cpu") != []

@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from packaging.version import Version
 
 import smoke_lab as lab
 from vpatch.errors import UsageError
@@ -318,3 +319,15 @@ def test_part_of_a_word_names_nothing() -> None:
             lab.plan("0.17.1", "cpu", "core", "v1", "ids", name)
         assert "chunked-prefill" in caught.value.hint
         assert caught.value.code == "no-check"
+
+
+def test_a_copy_brings_what_it_is_a_copy_of() -> None:
+    facts = facts_of(Version("0.17.1"))
+    builder = Builder(Wish("cpu", "core", ("v1",)), facts)
+    job = {"target": "short", "out": "trained"}
+    builder.prepare(Preparation("trained", "train", job), Copy("copied", "trained", {}))
+    name = builder.start("a", "copied", "v1", target="kimi")
+    builder.check("starts/a", [name], lambda _found: Judged("pass", ""))
+    plan = builder.plan()
+    assert [one.name for one in plan.preparations] == ["trained"]
+    assert names(plan, "targets") == ["kimi", "short"]
