@@ -1,10 +1,15 @@
 """Writes what the docs can show of themselves: the command reference and the sample outputs.
 
-    python ci/docs.py           rewrite docs/cli.md and the samples in README.md
-    python ci/docs.py --check   exit 1 where they are not what the commands print now
+    python ci/docs.py                      rewrite docs/cli.md, tables and samples
+    python ci/docs.py --check              exit 1 where they are not what is printed now
+    python ci/docs.py --check-smoke FILE   exit 1 where README's sample of `vpatch smoke` has other
+                                           checks or verdicts than FILE, its output or --json
 
 A sample is a fenced block below a comment ``<!-- output of: vpatch ... -->``; several commands are
 joined by ``&&``. Only stdout is shown. Samples that build download a wheel once, into the cache.
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``: docs_smoke.py makes it. A
+smoke takes minutes: its sample, below ``<!-- part of the output of: vpatch smoke ... -->``, is not
+rewritten.
 """
 
 from __future__ import annotations
@@ -14,18 +19,35 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
 
+import docs_smoke
 from vpatch.cli import cli
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "cli.md"
-SAMPLED = (ROOT / "README.md",)
+README = ROOT / "README.md"
+SAMPLED = (README,)
+TABLED = (ROOT / "docs" / "smoke.md", ROOT / "docs" / "gpu.md")
+TABLES: Mapping[str, Callable[[], str]] = {
+    "checks": docs_smoke.checks,
+    "own checks": docs_smoke.own_checks,
+    "drafters": docs_smoke.drafters,
+    "releases": docs_smoke.releases,
+    "known errors": docs_smoke.known,
+}
 
 _SAMPLE = re.compile(
     r"(<!-- output of: (?P<commands>[^\n]+?) -->\n```[a-z]*\n)(?P<shown>.*?)(?=```)", re.DOTALL
+)
+_TABLE = re.compile(
+    r"(<!-- table: (?P<name>[^\n]+?) -->\n)(?P<shown>.*?)(?=<!-- end -->)", re.DOTALL
+)
+_SMOKE = re.compile(
+    r"<!-- part of the output of: vpatch smoke [^\n]+? -->\n```[a-z]*\n(?P<shown>.*?)```", re.DOTALL
 )
 _HEADING = """# The `vpatch` command
 
@@ -50,10 +72,39 @@ def with_samples(text: str) -> str:
         return _SAMPLE.sub(lambda found: found[1] + _outputs(found["commands"], folder), text)
 
 
+def with_tables(text: str) -> str:
+    """A page with its tables as the code makes them now; NAME.json is a report of a run."""
+
+    def table(found: re.Match[str]) -> str:
+        name = found["name"]
+        made = docs_smoke.run(name) if name.endswith(".json") else TABLES[name]()
+        return f"{found[1]}\n{made}\n"
+
+    return _TABLE.sub(table, text)
+
+
+def pages() -> dict[Path, str]:
+    """What is written here, as it has to be now."""
+    return {
+        REFERENCE: reference(),
+        **{page: with_tables(page.read_text()) for page in TABLED},
+        **{page: with_samples(page.read_text()) for page in SAMPLED},
+    }
+
+
 def stale() -> list[Path]:
     """The pages that are not what the commands print now."""
-    pages = {REFERENCE: reference(), **{page: with_samples(page.read_text()) for page in SAMPLED}}
-    return [page for page, text in pages.items() if not page.is_file() or page.read_text() != text]
+    return [
+        path for path, text in pages().items() if not path.is_file() or path.read_text() != text
+    ]
+
+
+def check_smoke(report: Path) -> list[str]:
+    """Where README's sample of a smoke is not what a run said."""
+    found = _SMOKE.search(README.read_text())
+    if found is None:
+        return ["README.md has no sample of vpatch smoke"]
+    return list(docs_smoke.differences(found["shown"], report.read_text()))
 
 
 def _outputs(commands: str, folder: str) -> str:
@@ -81,18 +132,22 @@ def _block(text: str) -> str:
 
 
 def main() -> None:
-    """Rewrites the pages, or with ``--check`` names the stale ones."""
-    if sys.argv[1:] == ["--check"]:
-        pages = stale()
-        for page in pages:
-            sys.stderr.write(f"{page.relative_to(ROOT)} is stale: run python ci/docs.py\n")
-        sys.exit(1 if pages else 0)
-    if sys.argv[1:]:
-        raise SystemExit(__doc__)
-    REFERENCE.parent.mkdir(exist_ok=True)
-    REFERENCE.write_text(reference())
-    for page in SAMPLED:
-        page.write_text(with_samples(page.read_text()))
+    """Rewrites the pages, or names what is stale."""
+    match sys.argv[1:]:
+        case []:
+            for path, text in pages().items():
+                path.write_text(text)
+            wrong = []
+        case ["--check"]:
+            wrong = [
+                f"{page.relative_to(ROOT)} is stale: run python ci/docs.py" for page in stale()
+            ]
+        case ["--check-smoke", report]:
+            wrong = [f"README.md: {line}" for line in check_smoke(Path(report))]
+        case _:
+            raise SystemExit(__doc__)
+    sys.stderr.writelines(f"{line}\n" for line in wrong)
+    sys.exit(1 if wrong else 0)
 
 
 if __name__ == "__main__":
