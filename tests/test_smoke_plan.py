@@ -12,8 +12,9 @@ import smoke_lab as lab
 from vpatch.errors import UsageError
 from vpatch.smoke.cases import DRAFTERS, SCALES, Tier
 from vpatch.smoke.environment import Device
-from vpatch.smoke.plan import Plan
-from vpatch.smoke.releases import Runner
+from vpatch.smoke.judge import Judged
+from vpatch.smoke.plan import Builder, Copy, Plan, Preparation, Wish
+from vpatch.smoke.releases import Runner, facts_of
 from vpatch.smoke.session import UNREADABLE
 
 # What session.py and run.py put in the scratch folder beside the starts' own folders.
