@@ -248,7 +248,7 @@ def main(path: Path) -> int:
     began = time.monotonic()
     try:
         outputs = run(job, path.parent)
-    except Exception as error:  # the error is what this start has to tell
+    except BaseException as error:  # the error is what this start has to tell
         outputs = {"error": error_of(error), "seconds": {"error": time.monotonic() - began}}
         raise
     finally:
