@@ -46,7 +46,7 @@ step_smoke() {
 
 # What the smoke stands on, and that it can fail: references, checkpoints, broken engines.
 step_engine() {
-    "$bin/pytest" -m "engine" --ignore=tests/engine/test_series.py tests/engine
+    "$bin/pytest" --durations=5 -m "engine" --ignore=tests/engine/test_series.py tests/engine
 }
 
 all=(lint types unit real series smoke engine)
