@@ -84,7 +84,8 @@ if TYPE_CHECKING:
     "options",
     metavar="NAME=VALUE",
     multiple=True,
-    help="With --target: an argument of LLM(...), as tensor_parallel_size=8. Can be given again.",
+    help="With --target: an argument of LLM(...), as tensor_parallel_size=8, or "
+    "trust_remote_code=true where the checkpoint brings code. Can be given again.",
 )
 @click.option(
     "--bundle",

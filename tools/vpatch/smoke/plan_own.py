@@ -130,6 +130,13 @@ def _job(own: Own, drafts: bool, wish: Wish, facts: ReleaseFacts) -> Job:
         "record": False,
         "plugin": facts.needs_cpu_drafter and wish.device == "cpu",
         "guard_scan": facts.scans_modules and wish.device == "cpu",
-        "options": {"max_model_len": 4096, **facts.options(wish.device), **own.options},
+        "options": {**_options(wish, facts), **own.options},
         "phases": [phase],
     }
+
+
+def _options(wish: Wish, facts: ReleaseFacts) -> Job:
+    options = {"max_model_len": 4096, **facts.options(wish.device)}
+    # Whether their code is run is for its user to say: --option trust_remote_code=true.
+    del options["trust_remote_code"]
+    return options
