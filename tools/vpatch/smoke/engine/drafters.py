@@ -1,7 +1,9 @@
 """EAGLE-3 drafters for kimi.py's targets.
 
-`llama` and `mla` drafters look at their own token and guess some of the target's tokens; `mla31`
-and `mlanorm` ones have random weights in all places and every option that public drafters use.
+`llama` and `mla` drafters look at their own token and guess some of the target's tokens, ECHO each
+time. The others have random weights in all places, so that what they guess depends on states,
+positions and earlier rows: `llama-random`, with grouped heads; `mla-random`, with YaRN; `mla31` and
+`mlanorm`, with every option that public drafters use.
 """
 
 from __future__ import annotations
@@ -67,24 +69,55 @@ def llama(target: Weights, shape: Shape, states: int) -> Drafter:
         f"{_ATTENTION}v_proj.weight": torch.cat([one, nothing], dim=1),
         f"{_ATTENTION}o_proj.weight": 4 * one,
     }
-    config: Config = {
+    # Turns slowly: the token sees itself as it is.
+    return Drafter(_llama_config(shape, shape.draft_heads, 1e9), weights)
+
+
+def _llama_config(shape: Shape, kept_heads: int, base: float) -> Config:
+    return {
         "architectures": ["LlamaForCausalLMEagle3"],
         "model_type": "llama",
         "hidden_size": shape.hidden,
         "vocab_size": shape.vocab,
         "num_hidden_layers": 1,
         "num_attention_heads": shape.draft_heads,
-        "num_key_value_heads": shape.draft_heads,
+        "num_key_value_heads": kept_heads,
         "head_dim": shape.hidden // shape.draft_heads,
         "intermediate_size": shape.dense,
         "hidden_act": "silu",
         "rms_norm_eps": 1e-5,
         "max_position_embeddings": shape.positions,
-        "rope_theta": 1e9,  # turns slowly: the token sees itself as it is
+        "rope_theta": base,
         "tie_word_embeddings": False,
         "torch_dtype": shape.dtype,
     }
-    return Drafter(config, weights)
+
+
+def llama_random(_target: Weights, shape: Shape, states: int) -> Drafter:
+    """One Llama layer with random weights; two heads of queries share one of keys and values.
+
+    Raises:
+        ValueError: An odd number of heads.
+    """
+    if shape.draft_heads % 2:
+        raise ValueError(f"two heads share one of keys and values: {shape.draft_heads} is odd")
+    make = Maker(shape, 5)
+    hidden, kept = shape.hidden, shape.draft_heads // 2
+    rows = kept * (hidden // shape.draft_heads)
+    weights = _around_attention(make, states, gain=1.0) | {
+        f"{_ATTENTION}q_proj.weight": make.linear(hidden, 2 * hidden, gain=2),
+        f"{_ATTENTION}k_proj.weight": make.linear(rows, 2 * hidden, gain=2),
+        f"{_ATTENTION}v_proj.weight": make.linear(rows, 2 * hidden, gain=2),
+        f"{_ATTENTION}o_proj.weight": make.linear(hidden, hidden),
+    }
+    return Drafter(_llama_config(shape, kept, 1e4), weights | _random_norms(make))
+
+
+def _random_norms(make: Maker) -> Weights:
+    """In the place of those around one, which would hide that one norm is taken for another."""
+    middle = ("hidden_norm", "input_layernorm", "post_attention_layernorm")
+    names = (*(f"midlayer.{name}" for name in middle), "norm")
+    return {f"{name}.weight": 1 + make.normal(make.shape.hidden, std=0.3) for name in names}
 
 
 def _mla_config(shape: Shape, architecture: str, **options: object) -> Config:
@@ -152,6 +185,15 @@ def _random_mla(make: Maker, states: int) -> Weights:
     return weights
 
 
+def mla_random(_target: Weights, shape: Shape, states: int) -> Drafter:
+    """Random MLA with the target's own YaRN."""
+    make = Maker(shape, 6)
+    weights = _random_mla(make, states) | _random_norms(make)
+    rotated = f"{_ATTENTION}kv_a_proj_with_mqa.weight"
+    weights[rotated][shape.kv_rank :] *= 2  # scores depend on distances enough to show
+    return Drafter(_mla_config(shape, "Eagle3DeepseekV2ForCausalLM"), weights)
+
+
 def mla31(_target: Weights, shape: Shape, states: int) -> Drafter:
     """EAGLE-3.1's norms, plain rope, the target's head and embeddings."""
     make = Maker(shape, 3)
@@ -187,7 +229,9 @@ def mlanorm(_target: Weights, shape: Shape, states: int) -> Drafter:
 
 KINDS: dict[str, Callable[[Weights, Shape, int], Drafter]] = {
     "llama": llama,
+    "llama-random": llama_random,
     "mla": mla,
+    "mla-random": mla_random,
     "mla31": mla31,
     "mlanorm": mlanorm,
 }

@@ -4,7 +4,8 @@ The weights are random, but not any random weights: tokens depend
 mostly on the token before (so that a drafter can guess some of them), layers add enough to tell
 their states apart, and experts are chosen with a margin that rounding cannot cross: an
 embedding's first values, one for each expert, are a code of plus and minus, which no layer
-overwrites, and the router reads it.
+overwrites, and the router reads it. One token, ECHO, follows itself, so that drafts can be right in
+all places.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ KINDS = ("plain", "int4")
 """What a target's experts are saved as."""
 SCHEMAS = ("old", "new")
 """Of the config: the hub's own, and that of transformers' `Kimi_K25Config`."""
+ECHO = 300
+"""The one token that follows itself for certain: whoever ends in it goes on with it for ever."""
+_ECHO_GAIN = 8.0
+"""Its logit behind itself, before what layers add; other tokens' logits are of 1, the best of 3."""
 _TOKENS: Config = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 
 
@@ -169,6 +174,8 @@ def text_weights(make: Maker) -> Weights:
         "model.norm.weight": make.norm(shape.hidden),
         "lm_head.weight": make.linear(shape.vocab, shape.hidden),
     }
+    # In the place of its random row, which would let it win behind others too.
+    weights["lm_head.weight"][ECHO] = embedding[ECHO] * (_ECHO_GAIN / shape.hidden)
     for layer in range(shape.layers):
         prefix = f"model.layers.{layer}."
         weights[f"{prefix}input_layernorm.weight"] = make.norm(shape.hidden)

@@ -6,7 +6,7 @@ A SPEC is one JSON object:
     shape     fields of Shape; what it leaves out is CPU's
     targets   name; kind: plain, or int4 for packed experts; schema: old, or new for the config
               of v0.32.0 on; layers, dense: other than the shape's, or null
-    drafters  name; target: a target's name; kind: llama, mla, mla31 or mlanorm; ids: the layers
+    drafters  name; target: a target's name; kind: of drafters.py; ids: the layers
               whose states it takes, or null for the release's default of three; form: where the
               config keeps them (FORMS); vocabulary: reduced or full; changes: laid over the config
 
@@ -89,7 +89,7 @@ class Drafter:
         _check_names(self.name, known, own)
         if (self.ids is None) != (self.form == "none"):
             raise ValueError(f"{self.name}: form none goes with ids null, each other form with ids")
-        if self.form == "speculators" and self.kind != "llama":
+        if self.form == "speculators" and not self.kind.startswith("llama"):
             raise ValueError(f"{self.name}: speculators' format has no MLA drafter")
 
 

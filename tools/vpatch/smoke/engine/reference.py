@@ -181,11 +181,14 @@ class Reference:
         scores = torch.einsum("qhd,khd->hqk", query[..., :nope], key_nope)
         scores = scores + torch.einsum("qhd,kd->hqk", query_rope, key_rope.squeeze(1))
         scores = scores * (self._rotary.score_gain * (nope + rope) ** -0.5)
-        future = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
+        return self._linear(self._mix(scores, values), f"{prefix}o_proj")
+
+    def _mix(self, scores: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """[tokens, heads x value]: [tokens, heads, value] by causal [heads, tokens, tokens]."""
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
         # Attention kernels keep scores in float32 and round what multiplies the values.
         weights = self._round(scores.masked_fill(future, -math.inf).softmax(-1))
-        mixed = self._round(torch.einsum("hqk,khd->qhd", weights, values))
-        return self._linear(mixed.reshape(tokens, heads * value), f"{prefix}o_proj")
+        return self._round(torch.einsum("hqk,khd->qhd", weights, values)).flatten(1)
 
     def _experts(self, x: torch.Tensor, prefix: str) -> tuple[torch.Tensor, float]:
         scores = self._round(self._linear(x, f"{prefix}gate").sigmoid())

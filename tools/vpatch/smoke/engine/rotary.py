@@ -1,4 +1,4 @@
-"""YaRN (arXiv 2309.00071) as DeepSeek-V3 uses it, in plain float32 PyTorch."""
+"""Rotary positions (arXiv 2104.09864) and YaRN (2309.00071), in plain float32 PyTorch."""
 
 from __future__ import annotations
 
@@ -18,15 +18,26 @@ class Rotary:
         size: Values of a head that turn, two by two.
         base: The slowest pair turns about so much slower than the fastest.
         scaling: YaRN's numbers; None for the frequencies as they are.
+        halves: A pair is a value of the first half and one of the second, as in Llama; two
+            neighbours otherwise, as in DeepSeek-V3.
     """
 
     size: int
     base: float
     scaling: Config | None
+    halves: bool = False
 
     @classmethod
     def of(cls, config: Config) -> Rotary:
-        """What a text config says, as the hub's files or as transformers 5 writes it."""
+        """What a text config says, as the hub's files or as transformers 5 writes it.
+
+        Raises:
+            ValueError: A Llama layer's frequencies are scaled.
+        """
+        if "qk_rope_head_dim" not in config:
+            if config.get("rope_scaling") or "rope_parameters" in config:
+                raise ValueError("the reference knows Llama layers with plain rope_theta only")
+            return cls(config["head_dim"], config["rope_theta"], None, halves=True)
         size = config["qk_rope_head_dim"]
         if "rope_parameters" not in config:
             return cls(size, config["rope_theta"], config["rope_scaling"])
@@ -43,11 +54,12 @@ class Rotary:
         return gain * gain
 
     def rotate(self, x: torch.Tensor) -> torch.Tensor:
-        """[tokens, heads, size]; neighbouring values are the real and the imaginary part."""
+        """[tokens, heads, size]; a pair is a real and an imaginary part."""
         angles = torch.arange(x.shape[0]).float()[:, None] * self._frequencies()
         turn = torch.polar(torch.ones_like(angles), angles)[:, None, :]
-        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2).contiguous())
-        return torch.view_as_real(pairs * turn).flatten(-2) * self._gain()
+        parts = x.unflatten(-1, (2, -1)).mT if self.halves else x.unflatten(-1, (-1, 2))
+        turned = torch.view_as_real(torch.view_as_complex(parts.contiguous()) * turn)
+        return (turned.mT if self.halves else turned).flatten(-2) * self._gain()
 
     def _gain(self) -> float:
         if self.scaling is None:

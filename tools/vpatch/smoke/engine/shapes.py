@@ -90,6 +90,9 @@ class Shape:
             "rope is even": self.rope % 2 == 0,
             "4 <= media < vocab (below 4 are the tokenizer's own)": 4 <= self.media < self.vocab,  # noqa: PLR2004
             "draft_vocab <= vocab": self.draft_vocab <= self.vocab,
+            "vocab - draft_vocab <= 300 < media (kimi.ECHO is drafted)": (
+                self.vocab - self.draft_vocab <= 300 < self.media  # noqa: PLR2004
+            ),
             "draft_heads divides hidden": self.hidden % self.draft_heads == 0,
             "original_positions <= positions": self.original_positions <= self.positions,
             "dtype is float32 or bfloat16": self.dtype in DTYPES,
