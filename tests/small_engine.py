@@ -21,7 +21,7 @@ def answers(**more):
 
 
 def with_child(ignoring=""):
-    code = f"import signal, time; {ignoring}; print('up', flush=True); time.sleep(600)"
+    code = f"import signal, time; {ignoring or 'pass'}; print('up', flush=True); time.sleep(600)"
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     child.stdout.readline()
     path.with_name("child").write_text(str(child.pid))

@@ -243,6 +243,16 @@ def test_a_warm_start_needs_no_index(own: Path, monkeypatch: pytest.MonkeyPatch)
     assert talk.said == []
 
 
+def test_a_vllm_that_was_changed_in_the_cache_is_found(own: Path) -> None:
+    wheel = vllm_wheel(own)
+    made = make(wheel, own)
+    (made.path[0] / "vllm" / "__init__.py").write_text("import torch\n")
+    with pytest.raises(HostError, match="is not the wheel's any more"):
+        make(wheel, own)
+    shutil.rmtree(made.path[0])
+    assert make(wheel, own) == made
+
+
 def test_packages_pth_files_count_and_their_programs_can_be_run(own: Path) -> None:
     files = {
         "hooked.pth": b"inner\n",

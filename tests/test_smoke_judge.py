@@ -158,14 +158,22 @@ def test_another_token_is_found(mine: list[int], place: int) -> None:
 
 
 def test_two_tokens_of_a_tie_are_no_error() -> None:
-    with_drafter = answered("a", batch=[[11, 13, 99], lab.ANSWER])
-    alone = answered("b", batch=[lab.ANSWER] * 2)
+    with_drafter = answered("a", batch=[[11, 13, 14], lab.ANSWER])
+    alone = answered("b", batch=[[11, 12, 99], lab.ANSWER])
     passes(same, with_drafter, alone, why="1 of 2 answers equal, 1 part at a tie")
     wrong_alone = answered("b", batch=[[11, 99, 14], lab.ANSWER])
     fails(same, with_drafter, wrong_alone, why="not batch request 0 from token 1")
     # What follows is another text; but a tie is no excuse for what came before it.
-    earlier = answered("a", batch=[[10, 13, 99], lab.ANSWER])
+    earlier = answered("a", batch=[[10, 13, 14], lab.ANSWER])
     fails(same, earlier, alone, why="not batch request 0 from token 0")
+
+
+def test_equal_answers_that_the_reference_would_not_give_are_wrong() -> None:
+    """An engine that chooses badly with and without a drafter."""
+    stray = [11, 12, 99]
+    with_drafter = answered("a", batch=[lab.ANSWER, stray])
+    alone = answered("b", batch=[lab.ANSWER, stray])
+    fails(same, with_drafter, alone, why="not the float32 reference's choice: batch request 1")
 
 
 def test_sampled_answers_are_not_compared() -> None:

@@ -13,7 +13,7 @@ import smoke_lab as lab
 from vpatch.errors import UsageError
 from vpatch.smoke.environment import Device
 from vpatch.smoke.judge import Result, Verdict
-from vpatch.smoke.known import KNOWN, Known, expect
+from vpatch.smoke.known import KNOWN, Known, check_known, expect
 
 NOT_ACCEPTED = (
     "ValueError: Eagle3 is only supported for ['llama', 'qwen'] models. Got "
@@ -145,3 +145,14 @@ def test_what_is_known_of_a_gpu_is_not_of_a_cpu() -> None:
     result = lab.result("ids/llama-nested/v2/eager", "fail", "120 of 131 rows hold (2, 4, 5)")
     assert unexpected([result], "0.26.0", "cuda") == []
     assert unexpected([result], "0.26.0", "cpu") != []
+
+
+def test_a_run_without_a_known_error_in_it_proves_nothing() -> None:
+    version = Version("0.17.1")
+    check_known(
+        ["starts/target/v1/eager", "ids/llama-nested/v1/eager", "refused/ids-outside/v1/eager"],
+        version,
+        "cpu",
+    )
+    with pytest.raises(UsageError, match="none of these checks is known to fail"):
+        check_known(["starts/target/v1/eager"], version, "cpu")

@@ -106,7 +106,7 @@ def test_an_engine_that_ends_badly(
     children: Children, scratch: Path, does: str, error: str
 ) -> None:
     found = one(children, scratch, start("a", does))
-    assert found.error == error
+    assert (found.error or "").startswith(error)
     assert found.outputs is None
     assert found.seconds > 0
     assert found.tail().splitlines()[0] == "talk"
@@ -120,7 +120,7 @@ def test_an_engine_that_hangs_is_ended_with_its_children(
 ) -> None:
     monkeypatch.setattr(run, "_GRACE_S", 0.1)
     found = one(children, scratch, start("a", does, limit=0.6))
-    assert found.error == "the engine's process did not end within 1 seconds"
+    assert (found.error or "").startswith("the engine's process did not end within 1 seconds")
     assert found.ready is None
     for name in ("pid", "child"):
         pid = int((scratch / "a" / name).read_text())
@@ -159,7 +159,7 @@ def test_a_comparison_that_fails_is_told(
     children: Children, scratch: Path, how: str, why: str
 ) -> None:
     found = one(children, scratch, start("a", "rows", compare=how))
-    assert found.error == f"the engine's process answered; its comparison {why}"
+    assert (found.error or "").startswith(f"the engine's process answered; its comparison {why}")
     assert found.outputs is found.compared is None
 
 
@@ -197,7 +197,15 @@ def test_children_get_what_is_meant_for_them_and_nothing_of_the_callers(
     found = one(children, scratch, start("a", "answer"))
     assert found.outputs is not None
     variables: Mapping[str, str] = found.outputs["variables"]
-    ours = {"HOME", "PYTHONPATH", "PYTHONUNBUFFERED", "OF_ENVIRONMENT", "OF_RUN", "OF_START"}
+    ours = {
+        "HOME",
+        "PYTHONUSERBASE",
+        "PYTHONPATH",
+        "PYTHONUNBUFFERED",
+        "OF_ENVIRONMENT",
+        "OF_RUN",
+        "OF_START",
+    }
     of_the_system = {"PATH", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME", "LC_CTYPE"}
     allowed = ours | of_the_system | {"SHARED", "CUDA_VISIBLE_DEVICES"}
     assert set(variables) <= allowed
@@ -248,10 +256,9 @@ def test_closing_ends_what_runs_and_begins_nothing(children: Children, scratch: 
     wait_for(lambda: (scratch / "a" / "child").read_text() != "")
     children.close()
     thread.join(10)
-    assert [each.error for each in told] == [
-        "the engine's process was killed by signal SIGKILL",
-        "the engine's process did not begin: the run was ended",
-    ]
+    ended, never_began = [each.error or "" for each in told]
+    assert ended.startswith("the engine's process was killed by signal SIGTERM")
+    assert never_began.startswith("the engine's process did not begin: the run was ended")
     for name in ("pid", "child"):
         wait_for(lambda name=name: has_ended(int((scratch / "a" / name).read_text())))  # type: ignore[misc]
 

@@ -26,7 +26,7 @@ from packaging.metadata import RawMetadata, parse_email
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from vpatch.errors import UsageError
+from vpatch.errors import HostError, UsageError
 from vpatch.files import sha256_file
 from vpatch.progress import Progress
 from vpatch.smoke.env_host import Device, Host, check_host
@@ -36,7 +36,7 @@ from vpatch.smoke.env_python import Interpreter, ask, check_takes, make_venv
 from vpatch.smoke.layers import Layers, unpack
 from vpatch.upstream.index import Index
 from vpatch.wheel.directory import read_archive
-from vpatch.wheel.meta import Distribution, read_distribution
+from vpatch.wheel.meta import Distribution, read_distribution, record_digest
 from vpatch.wheel.zip import bad_wheel
 
 __all__ = [
@@ -178,6 +178,29 @@ def probe(environment: Environment) -> Probe:
     )
 
 
+def check_site(site: Path, vllm: Distribution) -> None:
+    """Looks whether an unpacked wheel still holds the wheel's files: someone may have tried a
+    change in it.
+
+    Raises:
+        HostError: A file is another one, or gone.
+    """
+    for name, line in vllm.record.items():
+        if not line.digest:
+            continue
+        file = site / name
+        if not file.is_file() or record_digest(_sha256(file)) != line.digest:
+            raise HostError(
+                f"{file} is not the wheel's any more",
+                hint=f"Delete {site}: it is made again.",
+                code="changed",
+            )
+
+
+def _sha256(path: Path) -> bytes:
+    return bytes.fromhex(sha256_file(path))
+
+
 class _Maker:
     def __init__(
         self,
@@ -226,7 +249,9 @@ class _Maker:
         def fill(site: Path, _kept: Path) -> None:
             unpack(path, site, self.progress)
 
-        return self.layers.get(f"vllm-{vllm.version}-{sha256_file(path)[:16]}", fill)
+        site = self.layers.get(f"vllm-{vllm.version}-{sha256_file(path)[:16]}", fill)
+        check_site(site, vllm)
+        return site
 
     def python(self, folders: Sequence[Path], site: Path, variables: Mapping[str, str]) -> Path:
         """A virtual environment's python that has these folders on its path."""

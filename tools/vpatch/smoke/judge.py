@@ -190,13 +190,15 @@ def right_states(
 
 
 def same_tokens(name: str, base: str) -> Callable[[Outcomes], Judged]:
-    """Greedy answers with the drafter are those without it."""
+    """Greedy answers with the drafter are those without it, and the reference's own choice."""
 
     def judge(outcomes: Outcomes) -> Judged:
         equal, ties, different = 0, 0, []
+        strays: list[str] = []
         for phase, answered in _phases(outcomes[name]).items():
             pairs = zip(answered["tokens"], _phases(outcomes[base])[phase]["tokens"], strict=True)
             compared = compared_requests(outcomes[name], phase)
+            strays += _strays(phase, answered["tokens"], compared)
             for number, (mine, theirs) in enumerate(pairs):
                 if mine == theirs:
                     equal += 1
@@ -212,9 +214,23 @@ def same_tokens(name: str, base: str) -> Callable[[Outcomes], Judged]:
         tied = f", {ties} part at a tie of the best logits" if ties else ""
         if different:
             return Judged("fail", f"{equal} of {total} answers equal{tied}; not {different[0]}")
+        if strays:
+            return Judged("fail", f"not the float32 reference's choice: {strays[0]}")
         return Judged("pass", f"{equal} of {total} answers equal{tied}; {_drafts(outcomes[name])}")
 
     return judge
+
+
+def _strays(
+    phase: str, answers: Sequence[Sequence[int]], compared: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Where an answer takes a token that rounding cannot make the best one."""
+    return [
+        f"{phase} request {number}, token {place}"
+        for number, (answer, found) in enumerate(zip(answers, compared, strict=True))
+        for place, token in enumerate(answer)
+        if place < len(found["ties"]) and token not in found["ties"][place]
+    ]
 
 
 def _phases(outcome: Outcome) -> Mapping[str, Any]:

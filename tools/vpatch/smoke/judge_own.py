@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from vpatch.smoke.judge import Judged, Outcomes, first_difference, short, verdict_of
 from vpatch.smoke.run import Outcome
@@ -30,18 +31,18 @@ def started(name: str) -> Callable[[Outcomes], Judged]:
 
 
 def same_answers(name: str, base: str) -> Callable[[Outcomes], Judged]:
-    """Greedy answers with the drafter are those without, up to ties."""
+    """Greedy answers with the drafter are those without, up to ties of the two best tokens."""
 
     def judge(outcomes: Outcomes) -> Judged:
         mine, theirs = ((outcomes[one].outputs or {})["phases"]["batch"] for one in (name, base))
         equal, ties, different = 0, 0, []
-        answers = zip(mine["tokens"], theirs["tokens"], theirs["margins"], strict=True)
-        for number, (with_drafts, alone, margins) in enumerate(answers):
+        answers = zip(mine["tokens"], theirs["tokens"], theirs["best"], strict=True)
+        for number, (with_drafts, alone, best) in enumerate(answers):
             if with_drafts == alone:
                 equal += 1
                 continue
             at = first_difference(with_drafts, alone)
-            if at < len(margins) and margins[at] <= TIE_NATS:
+            if _is_tie(at, with_drafts, best):
                 ties += 1
             else:
                 different.append(f"prompt {number} from token {at}")
@@ -49,9 +50,17 @@ def same_answers(name: str, base: str) -> Callable[[Outcomes], Judged]:
         said = f"{equal} of {total} answers equal, {ties} part at a tie (within {TIE_NATS} nats)"
         if different:
             return Judged("fail", f"{said}; not {', '.join(different)}")
-        return Judged("pass", said)
+        # What follows a tie is not compared: a run of ties says nothing.
+        return Judged(verdict_of(equal >= ties), said)
 
     return judge
+
+
+def _is_tie(at: int, answer: Sequence[int], best: Sequence[Mapping[str, Any]]) -> bool:
+    if at >= min(len(answer), len(best)):
+        return False
+    close: bool = best[at]["margin"] <= TIE_NATS
+    return close and answer[at] in best[at]["tokens"]
 
 
 def accepted(name: str) -> Callable[[Outcomes], Judged]:

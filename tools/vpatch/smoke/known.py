@@ -108,6 +108,21 @@ def known_of(version: Version, device: Device) -> list[Known]:
     return known
 
 
+def check_known(checks: Sequence[str], version: Version, device: Device) -> None:
+    """Looks whether these checks have known errors among them: else nothing is proven.
+
+    Raises:
+        UsageError: None of them has; or nothing is known of the release.
+    """
+    known = known_of(version, device)
+    if not any(_of(check, known) for check in checks):
+        raise UsageError(
+            f"none of these checks is known to fail on the unpatched v{version.base_version}",
+            hint="Leave --check out, or take --unpatched.",
+            code="nothing-known",
+        )
+
+
 def _as_expected(result: Result, known: Sequence[Known], told: Collection[str]) -> bool:
     mine = _of(result.check, known)
     if mine is not None:

@@ -90,6 +90,22 @@ def wanted(check: str, names: Sequence[str]) -> bool:
     return not names or any(check == name or check.startswith(f"{name}/") for name in names)
 
 
+def check_names(names: Sequence[str], checks: Sequence[str]) -> None:
+    """Looks whether each name is a check's, or a first part of one.
+
+    Raises:
+        UsageError: One is not.
+    """
+    for name in names:
+        if not any(wanted(check, [name]) for check in checks):
+            known = sorted({check.partition("/")[0] for check in checks})
+            raise UsageError(
+                f"no check of this run is {name!r}, or below it",
+                hint=f"Checks begin with: {', '.join(known)}.",
+                code="no-check",
+            )
+
+
 class Builder:
     """Gathers a plan's parts.
 
@@ -252,14 +268,7 @@ class Builder:
             UsageError: The wish names a check that there is not.
         """
         names = self.wish.checks
-        for name in names:
-            if not any(wanted(check.name, [name]) for check in self._checks):
-                known = sorted({check.name.partition("/")[0] for check in self._checks})
-                raise UsageError(
-                    f"no check of this run is {name!r}, or below it",
-                    hint=f"Checks begin with: {', '.join(known)}.",
-                    code="no-check",
-                )
+        check_names(names, [check.name for check in self._checks])
         checks = tuple(check for check in self._checks if wanted(check.name, names))
         needed = {start for check in checks for start in check.starts}
         starts = tuple(start for name, start in self._starts.items() if name in needed)

@@ -12,12 +12,13 @@ from vpatch.errors import UsageError
 from vpatch.smoke import judge_own
 from vpatch.smoke.cases import DRAFTS, Job
 from vpatch.smoke.judge import Check
-from vpatch.smoke.plan import Plan, Wish, wanted
+from vpatch.smoke.plan import Plan, Wish, check_names, wanted
 from vpatch.smoke.releases import ReleaseFacts
 from vpatch.smoke.run import Start
 
 _LIMIT_S = 4 * 3600.0  # a trillion parameters take their time
 _TOKENS = 128
+_OURS = ("model", "speculative_config", "seed", "tokenizer", "disable_log_stats")
 PROMPTS = (
     "Write a Python function that merges two sorted lists, and explain its complexity.",
     "Summarise in three sentences why the sky is blue.",
@@ -57,6 +58,12 @@ def read_options(given: Sequence[str]) -> dict[str, Any]:
             raise UsageError(
                 f"--option {word!r} is not NAME=VALUE",
                 hint="For example: --option tensor_parallel_size=8",
+                code="bad-option",
+            )
+        if name in _OURS:
+            raise UsageError(
+                f"--option {name} is not to be set: the smoke sets it, or the comparison is void",
+                hint=f"Not to be set: {', '.join(_OURS)}.",
                 code="bad-option",
             )
         try:
@@ -102,13 +109,8 @@ def own_plan(wish: Wish, own: Own, facts: ReleaseFacts) -> Plan:
             Check(f"greedy/{start}", (start, base), judge_own.same_answers(start, base)),
             Check(f"accepted/{start}", (start,), judge_own.accepted(start)),
         ]
+    check_names(wish.checks, [check.name for check in checks])
     kept = tuple(check for check in checks if wanted(check.name, wish.checks))
-    if not kept:
-        raise UsageError(
-            "no check of this run has such a name",
-            hint=f"There are: {', '.join(check.name for check in checks)}.",
-            code="no-check",
-        )
     needed = {name for check in kept for name in check.starts}
     notes = ("Aux states are not compared: the float32 reference is for tiny checkpoints",)
     return Plan({}, (), (), tuple(one for one in starts if one.name in needed), kept, notes)

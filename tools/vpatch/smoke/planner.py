@@ -8,7 +8,7 @@ from vpatch.smoke.cases import Mode
 from vpatch.smoke.plan import Builder, Plan, Wish
 from vpatch.smoke.plan_core import add_core, add_refusals
 from vpatch.smoke.plan_full import add_full
-from vpatch.smoke.releases import ReleaseFacts
+from vpatch.smoke.releases import NEWEST, ReleaseFacts
 
 
 def make_plan(wish: Wish, facts: ReleaseFacts) -> Plan:
@@ -18,6 +18,10 @@ def make_plan(wish: Wish, facts: ReleaseFacts) -> Plan:
         UsageError: The wish names a check that there is not.
     """
     builder = Builder(wish, facts)
+    if not facts.read:
+        builder.notes.append(
+            f"v{facts.version} is newer than what this vpatch knows: it is run as v{NEWEST}"
+        )
     for runner in wish.runners:
         for mode in _modes(wish):
             add_core(builder, runner, mode)

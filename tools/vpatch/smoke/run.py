@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -20,6 +21,8 @@ from vpatch.smoke.library import engine_library
 
 _PACKAGE = "vpatch.smoke.engine"
 _TAIL_LINES = 40
+# What describes the machine; nothing that changes what vLLM does.
+_PASSED = re.compile(r"PATH|LANG|TMPDIR|LD_LIBRARY_PATH|CUDA_(HOME|VISIBLE_DEVICES)|NCCL_\w+")
 # Tiny tensors: more threads only wait for one another, for minutes on a machine of many cores.
 _REFERENCE = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 _GRACE_S = 45.0  # a server has to end its engine
@@ -146,12 +149,13 @@ class Children:
         return None if code == 0 else _ended(code)
 
     def _environ(self, variables: Mapping[str, str]) -> dict[str, str]:
-        passed = ("PATH", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
-        environ = {name: os.environ[name] for name in passed if name in os.environ}
+        environ = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name)}
         path = [self._library, *self._environment.path]
         return {
             **environ,
             "HOME": str(self._home),
+            # Where `pip install --user` put packages, which Python looks for below HOME.
+            "PYTHONUSERBASE": os.environ.get("PYTHONUSERBASE", str(Path.home() / ".local")),
             "PYTHONPATH": os.pathsep.join(map(str, path)),
             "PYTHONUNBUFFERED": "1",
             **self._environment.variables,
@@ -160,11 +164,21 @@ class Children:
         }
 
     def close(self) -> None:
-        """Ends what still runs; nothing begins any more."""
+        """Ends what still runs, a server's engine too; nothing begins any more."""
         with self._lock:
             self._closed = True
-            for pid in self._running:
-                _signal(pid, signal.SIGKILL)
+            running = set(self._running)
+        for pid in running:
+            _signal(pid, signal.SIGTERM)
+        until = time.monotonic() + _GRACE_S
+        while time.monotonic() < until and self._alive():
+            time.sleep(0.1)
+        for pid in running & self._alive():
+            _signal(pid, signal.SIGKILL)
+
+    def _alive(self) -> set[int]:
+        with self._lock:
+            return set(self._running)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -253,7 +267,7 @@ def _run(start: Start, children: Children, folder: Path) -> Outcome:
     took = (outputs or {}).get("seconds", {})
     # Without the imports, and without waiting for other engines, where the engine says it.
     seconds = sum(took.values()) if took else time.monotonic() - began
-    error = _error(failure, outputs)
+    error = _error(failure, outputs, log)
     good = outputs if error is None else None
     ready = took.get("start", took.get("error"))
     return Outcome(start.name, good, error, compared, seconds, ready, log)
@@ -276,9 +290,15 @@ def _read(path: Path) -> dict[str, Any] | None:
     return read if isinstance(read, dict) else None
 
 
-def _error(failure: str | None, outputs: Mapping[str, Any] | None) -> str | None:
+def _error(failure: str | None, outputs: Mapping[str, Any] | None, log: Path) -> str | None:
     if outputs is not None and "error" in outputs:
         return f"{outputs['error']['type']}: {outputs['error']['message']}"
     if failure is not None:
-        return f"the engine's process {failure}"
+        return f"the engine's process {failure}{_last_line(log)}"
     return None if outputs is not None else "the engine's process wrote no whole answer"
+
+
+def _last_line(log: Path) -> str:
+    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    lines = text.strip().splitlines()
+    return f": {lines[-1].strip()}" if lines else ""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,19 @@ def run_plan(
             outcomes = run_starts(starts, children, scratch, at_once=at_once, on_end=told.outcome)
     finally:
         children.close()
+    _check_disk(outcomes.values(), scratch)
     return judge_all(plan.checks, outcomes)
+
+
+def _check_disk(outcomes: Collection[Outcome], scratch: Path) -> None:
+    """A full disk is the machine's fault, not vLLM's."""
+    for outcome in outcomes:
+        if outcome.error is not None and os.strerror(errno.ENOSPC) in outcome.error:
+            raise HostError(
+                f"no space left in {scratch}: {outcome.name} could not go on",
+                hint="Free some, or name a folder on another disk: TMPDIR, or --keep DIR.",
+                code="disk",
+            )
 
 
 def _variables(environment: Environment, kept: Path, scratch: Path) -> dict[str, str]:

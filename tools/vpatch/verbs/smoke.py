@@ -21,7 +21,7 @@ from vpatch.smoke import environment as environments
 from vpatch.smoke.cases import Tier
 from vpatch.smoke.environment import Device, Environment
 from vpatch.smoke.judge import Result
-from vpatch.smoke.known import Expected, expect, known_of
+from vpatch.smoke.known import Expected, check_known, expect
 from vpatch.smoke.plan import Plan
 from vpatch.smoke.plan import Wish as PlanWish
 from vpatch.smoke.plan_own import Own, check_folder, own_plan, read_options
@@ -144,7 +144,7 @@ def _plan(wish: Wish, version: Version, device: Device) -> Plan:
     asked = PlanWish(device, wish.tier, runners, wish.checks)
     plan = make_plan(asked, facts) if wish.own is None else own_plan(asked, wish.own, facts)
     if wish.expect_unpatched:
-        known_of(version, device)
+        check_known([check.name for check in plan.checks], version, device)
     unknown = set(wish.allow_not_run) - {check.name for check in plan.checks}
     if unknown:
         raise UsageError(
@@ -162,6 +162,12 @@ def _scratch(keep: Path | None) -> Iterator[Path]:
         return
     if keep.exists() and any(keep.iterdir()):
         raise UsageError(f"{keep} is not empty", hint="Name a new folder.", code="not-empty")
+    if os.pathsep in str(keep.absolute()):
+        raise UsageError(
+            f"{keep} has a {os.pathsep!r} in it, which parts folders in PYTHONPATH",
+            hint="Name a folder without one.",
+            code="bad-path",
+        )
     keep.mkdir(parents=True, exist_ok=True)
     yield keep.absolute()
 
@@ -171,7 +177,9 @@ def _environment(
 ) -> tuple[Subject, Environment]:
     if wish.installed is not None:
         path = [Path(one) for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
-        environment = environments.installed_environment(wish.installed, device, path=path)
+        environment = environments.installed_environment(
+            _on_path(wish.installed), device, path=path
+        )
         subject = installed_subject(environment.vllm)
         if wish.unpatched and subject.patched:
             raise UsageError(
@@ -192,6 +200,12 @@ def _environment(
         progress=upstream.progress,
     )
     return subject, environment
+
+
+def _on_path(python: Path) -> Path:
+    """``python3`` as a shell finds it; anything with a slash as it is."""
+    found = None if len(python.parts) > 1 else shutil.which(str(python))
+    return python if found is None else Path(found)
 
 
 def _runners(wish: Wish, facts: ReleaseFacts, device: Device) -> tuple[Runner, ...]:

@@ -26,6 +26,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from vpatch.smoke.engine.parent import end_with_parent
+
 Job = dict[str, Any]
 
 _NAME = "tiny"
@@ -283,6 +285,7 @@ def run(job: Job, folder: Path) -> dict[str, Any]:
 
 def main(path: Path) -> int:
     """Returns 0, or 1 when the server failed; standard error then says how."""
+    end_with_parent()
     # Asked to end, this process ends the server too.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
     try:

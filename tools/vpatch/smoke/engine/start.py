@@ -18,6 +18,7 @@ import numpy
 from PIL import Image
 from vllm import LLM, SamplingParams
 
+from vpatch.smoke.engine.parent import end_with_parent
 from vpatch.smoke.engine.rows import Recorder
 
 Job = dict[str, Any]
@@ -93,8 +94,8 @@ class Engine:
 
         Returns:
             "requests": their numbers in rows.safetensors; "prompts": as the engine saw them, media
-            in full length; "tokens" and "texts": the answers; "margins": where logprobs were asked
-            for, by how much (in nats) each token's best choice won; "steps"; "seconds".
+            in full length; "tokens" and "texts": the answers; "best": where logprobs were asked
+            for, by position the two best tokens and the nats between them; "steps"; "seconds".
         """
         began = time.monotonic()
         count = len(phase["prompts"])
@@ -111,12 +112,13 @@ class Engine:
                     answers[int(output.request_id.split("-")[0]) - first] = output
             step += 1
         ordered = [answers[number] for number in range(count)]
+        _check_whole(phase, ordered)
         return {
             "requests": list(range(first, first + count)),
             "prompts": [list(answer.prompt_token_ids) for answer in ordered],
             "tokens": [list(answer.outputs[0].token_ids) for answer in ordered],
             "texts": [answer.outputs[0].text for answer in ordered],
-            "margins": [_margins(answer.outputs[0].logprobs) for answer in ordered],
+            "best": [_two_best(answer.outputs[0].logprobs) for answer in ordered],
             "steps": step,
             "seconds": time.monotonic() - began,
         }
@@ -143,12 +145,25 @@ class Engine:
         self._engine.add_request(str(number), prompt, _parameters(sampling))
 
 
-def _margins(logprobs: Any) -> list[float]:
-    """By position: how far the best token's log-probability is above the second best one's."""
+def _check_whole(phase: Job, answers: list[Any]) -> None:
+    """An answer that ends before its length was not asked to."""
+    if not phase.get("sampling", {}).get("ignore_eos", True):
+        return
+    for number, answer in enumerate(answers):
+        length = len(answer.outputs[0].token_ids)
+        if length != phase["tokens"]:
+            raise AssertionError(
+                f"{phase['name']} request {number}: {length} tokens of {phase['tokens']} came"
+            )
+
+
+def _two_best(logprobs: Any) -> list[dict[str, Any]]:
     found = []
     for choices in logprobs or []:
-        best = sorted((choice.logprob for choice in choices.values()), reverse=True)
-        found.append(best[0] - best[1])
+        (one, best), (other, second) = sorted(
+            choices.items(), key=lambda choice: choice[1].logprob, reverse=True
+        )[:2]
+        found.append({"tokens": [one, other], "margin": best.logprob - second.logprob})
     return found
 
 
@@ -241,6 +256,7 @@ def error_of(error: BaseException) -> dict[str, str]:
 
 def main(path: Path) -> int:
     """Returns 0 when the engine answered, 1 when it did not."""
+    end_with_parent()
     job: Job = json.loads(path.read_text())
     prepare(job)
     outputs: dict[str, Any]
