@@ -268,12 +268,13 @@ def acceptance(outcome: Outcome) -> tuple[list[int], list[int]]:
 
 
 def some_accepted(name: str) -> Callable[[Outcomes], Judged]:
-    """The drafter, which guesses some of the target's tokens by construction, is accepted."""
+    """Drafts are accepted in all places: by its construction the drafter guesses some tokens."""
 
     def judge(outcomes: Outcomes) -> Judged:
         drafted, accepted = acceptance(outcomes[name])
         rates = ", ".join(f"{yes}/{all_}" for yes, all_ in zip(accepted, drafted, strict=True))
-        return Judged(verdict_of(bool(sum(accepted))), f"accepted by place in the draft: {rates}")
+        good = bool(accepted) and all(accepted)
+        return Judged(verdict_of(good), f"accepted by place in the draft: {rates}")
 
     return judge
 

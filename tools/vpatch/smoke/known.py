@@ -42,11 +42,13 @@ class Known:
 
 _ANYWHERE: tuple[Device, ...] = ("cpu", "cuda")
 _GPU: tuple[Device, ...] = ("cuda",)
-_NESTED_ON_MRV2 = r"(llama-nested|mla-yarn)/v2/.*"
+_NESTED_ON_MRV2 = r"((llama|mla)-random|llama-nested|mla-yarn)/v2/.*"
 
 KNOWN = (
     # The first of the story's three errors. The other two wait behind it.
-    Known(("0.16.0", "0.17.1"), _ANYWHERE, r"(starts|refused)/mla-(yarn|plain)/.*", _NO_CONFIG),
+    Known(
+        ("0.16.0", "0.17.1"), _ANYWHERE, r"(starts|refused)/mla-(yarn|random|plain)/.*", _NO_CONFIG
+    ),
     Known(("0.16.0", "0.17.1"), _ANYWHERE, r"(starts|refused)/(llama|ids)-.*", _NOT_ACCEPTED),
     # Wrong ids are found when states of the wrong width reach `fc`, or never.
     Known(("0.26.0", "0.32.0", "0.33.0"), _ANYWHERE, r"refused/ids-.*", _READ_ON),

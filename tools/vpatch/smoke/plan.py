@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vpatch.errors import UsageError
-from vpatch.smoke.cases import DRAFTS, MEDIA, SCALES, Drafter, Job, Mode, Tier, prompts
+from vpatch.smoke.cases import DRAFTS, MEDIA, SCALES, Drafter, Job, Mode, Tier, prompts, with_echo
 from vpatch.smoke.environment import Device
 from vpatch.smoke.judge import Check, Judged, Outcomes
 from vpatch.smoke.releases import ReleaseFacts, Runner
@@ -169,7 +169,6 @@ class Builder:
         if isinstance(drafter, Drafter):
             self._drafters[drafter.name] = drafter
             job |= {"drafter": drafter.name, "ids": list(drafter.asked)}
-            job["guesses"] = drafter.mla and self.scale.reference_guesses
         elif drafter is not None:
             job["drafter"] = drafter
         self._starts[name] = Start(
@@ -185,8 +184,8 @@ class Builder:
         """The names of the starts so far."""
         return self._starts.keys()
 
-    def serve(self, name: str, drafter: Drafter, runner: Runner, lengths: Sequence[int]) -> None:
-        """Adds a start of the HTTP server."""
+    def serve(self, name: str, drafter: Drafter, runner: Runner) -> None:
+        """Adds a start of the HTTP server; it is asked the prompts of the phase "batch"."""
         self._drafters[drafter.name] = drafter
         options = self._options("eager", images=False)
         words = ["--dtype", self.scale.dtype, "--max-model-len", str(self.scale.length)]
@@ -197,7 +196,7 @@ class Builder:
             "drafter": drafter.name,
             "drafts": DRAFTS,
             "options": words,
-            "prompts": prompts(lengths),
+            "prompts": self._prompts(),
             "tokens": self.scale.tokens,
             "timeout_s": 240,
             "plugin": self.facts.needs_cpu_drafter and self.wish.device == "cpu",
@@ -225,13 +224,16 @@ class Builder:
 
     def phases(self) -> list[Job]:
         """What every engine is asked: prompts at once, and others that come meanwhile."""
-        whole = prompts(self.scale.prompts)
+        whole = self._prompts()
         arrivals = [3 * number for number in range(len(whole))]
         tokens = self.scale.tokens
         return [
             {"name": "batch", "prompts": whole, "tokens": tokens},
             {"name": "mixed", "prompts": whole[::-1], "tokens": tokens, "arrivals": arrivals},
         ]
+
+    def _prompts(self) -> list[list[int]]:
+        return with_echo(prompts(self.scale.prompts))
 
     def _stand_ins(self) -> Job:
         """What engine/start.py has to put in a GPU's place."""

@@ -65,7 +65,7 @@ def add_drafter(builder: Builder, drafter: Drafter, runner: Runner, mode: Mode, 
     options = {}
     if drafter.name == "llama-nested":
         options["max_num_batched_tokens"] = builder.scale.piece
-    builder.start(start, drafter, runner, mode, options=options)
+    builder.start(start, drafter, runner, mode, options=options, more={"guesses": True})
     if reason is not None:
         builder.check(f"refused/{start}", [start], never, judge.refused(reason, CONFIG_ERROR_S))
         return
@@ -75,8 +75,7 @@ def add_drafter(builder: Builder, drafter: Drafter, runner: Runner, mode: Mode, 
         builder.check(f"chunked-prefill/{start}", [start], judge.took_pieces(start, "batch"))
     if drafter.guesses_some:
         builder.check(f"accepted/{start}", [start], judge.some_accepted(start))
-    if drafter.mla and builder.scale.reference_guesses:
-        builder.check(f"guesses/{start}", [start], judge.right_guesses(start))
+    builder.check(f"guesses/{start}", [start], judge.right_guesses(start))
 
 
 def ask(builder: Builder, start: str, ids: tuple[int, ...], base: str) -> None:

@@ -168,7 +168,7 @@ def _add_server(builder: Builder, runner: Runner) -> None:
     """The same answers over HTTP as in process."""
     start = start_name("server", runner, "eager")
     base = start_name("target", runner, "eager")
-    builder.serve(start, _NESTED, runner, builder.scale.prompts)
+    builder.serve(start, _NESTED, runner)
     builder.check(f"server/{start}", [start, base], judge_full.served_the_same(start, base))
     builder.check(
         f"starts/{start}",
