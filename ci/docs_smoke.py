@@ -68,7 +68,9 @@ def drafters() -> str:
     """The tiny drafters."""
     kinds = {
         "llama": "Llama layer",
+        "llama-random": "Llama layer, grouped heads, all weights random",
         "mla": "MLA, YaRN",
+        "mla-random": "MLA, YaRN, all weights random",
         "mla31": "MLA, no YaRN, `fc_norm`, `norm_output`",
         "mlanorm": "MLA, `norm_before_fc`, model_type deepseek_v3",
     }

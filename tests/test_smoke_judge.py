@@ -191,7 +191,8 @@ def test_no_answers_are_not_the_same() -> None:
 def test_accepted_drafts_by_place() -> None:
     said = outcome("a", request(), request(drafted=[3, 1, 0], accepted=[2, 1, 0]))
     assert judge.acceptance(said) == ([5, 3, 1], [3, 1, 0])
-    passes(judge.some_accepted("a"), said, why="3/5, 1/3, 0/1")
+    every = outcome("a", request(), request(drafted=[3, 1, 1], accepted=[2, 1, 1]))
+    passes(judge.some_accepted("a"), every, why="3/5, 1/3, 1/2")
     assert judge.acceptance(outcome("a", phases={"empty": []})) == ([], [])
 
 
@@ -199,6 +200,9 @@ def test_no_draft_accepted() -> None:
     said = outcome("a", request(accepted=[0, 0, 0]))
     fails(judge.some_accepted("a"), said, why="0/2, 0/2, 0/1")
     fails(judge.some_accepted("a"), outcome("a", phases={"empty": []}), why="accepted")
+    # Each place has to have one: the token after a whole draft comes another way than others.
+    last = request(drafted=[2, 2, 1], accepted=[2, 1, 0])
+    fails(judge.some_accepted("a"), outcome("a", last, last), why="4/4, 2/4, 0/2")
 
 
 def test_guesses() -> None:
@@ -248,7 +252,7 @@ def test_refused_in_time_for_its_reason() -> None:
     ("ended", "why"),
     [
         (outcome(), "was not refused"),
-        (broken(error="SafetensorError: [98] of 8 layers"), "not refused for this: Safetensor"),
+        (broken(error="SafetensorError: [98] of 8 layers"), "went on to read the target's weights"),
         (broken(error="8 layers, not [99]"), "not refused for this"),
         (broken(error="[99] of 8 layers", ready=61.0), "after 61 s, later than 60 s"),
         (broken(error="[99] of 8 layers", ready=None), "nobody knows when"),

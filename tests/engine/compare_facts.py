@@ -123,18 +123,22 @@ def drafts(*cells: Cell) -> Facts:
     return compare.compare_drafts(rows, Steps.of(rows, asked), asked)
 
 
-def guesses(wanted: Sequence[Sequence[int]], margins: Sequence[float]) -> Facts:
-    """compare_guesses beside a drafter that wants these at each step."""
+def guesses(
+    wanted: Sequence[Sequence[int]], margins: Sequence[float], cells: Sequence[Cell] = CELLS
+) -> Facts:
+    """compare_guesses beside a drafter that wants these at each step that can be tried."""
     asked: list[tuple[int, list[int]]] = []
 
     def guess(past: torch.Tensor, tokens: list[int], count: int) -> SimpleNamespace:
         asked.append((len(past), tokens))
         assert count == len(GUESSES[0])
-        return SimpleNamespace(tokens=wanted[len(asked) - 1], margins=margins)
+        spreads = [1.0] * count
+        return SimpleNamespace(tokens=wanted[len(asked) - 1], margins=margins, spreads=spreads)
 
-    rows = rows_of()
+    rows = rows_of(cells)
     drafter = SimpleNamespace(guess=guess)
-    found = compare.compare_guesses(rows, Steps.of(rows, request()), request(), drafter)
+    steps = Steps.of(rows, request())
+    found = compare.compare_guesses(rows, steps, request(), drafter, LIMIT)
     return {**found, "asked": asked}
 
 
@@ -284,9 +288,11 @@ def main(job: Facts) -> Facts:
             "none": drafts((1, 3, 11), (1, 4, 12), (1, 5, 14), (2, 4, 12)),
         },
         "guesses": {
-            "right": guesses(GUESSES[:2], [1.0, 1.0, 1.0]),
-            "wrong": guesses([[1, 2, 4], [12, 13, 14]], [1.0, 1.0, 1.0]),
-            "near": guesses([[1, 9, 9], [12, 9, 9]], [1.0, 1e-4, 1.0]),
+            "right": guesses(GUESSES[1:], [1.0, 1.0, 1.0]),
+            "wrong": guesses([[12, 13, 4]], [1.0, 1.0, 1.0]),
+            "near": guesses([[12, 9, 9]], [1.0, 2 * LIMIT - 1e-6, 1.0]),
+            "not near": guesses([[12, 9, 9]], [1.0, 2 * LIMIT + 1e-6, 1.0]),
+            "a missing row": guesses([], [], [cell for cell in CELLS if cell[1] != 1]),
         },
         "whole": whole(Path(job["target"]), folder / "whole"),
         "recorded": {

@@ -88,9 +88,15 @@ def test_drafts(facts: dict[str, Any]) -> None:
 def test_guesses(facts: dict[str, Any]) -> None:
     found = facts["guesses"]
     counts = {case: (one["certain_guesses"], one["wrong_guesses"]) for case, one in found.items()}
-    assert counts == {"right": (6, 0), "wrong": (6, 1), "near": (2, 0)}
-    # All states so far, each beside the token after it; the last step is left out.
-    assert found["right"]["asked"] == [[2, [6, 7]], [3, [6, 7, 11]]]
+    assert counts == {
+        "right": (3, 0),
+        "wrong": (3, 1),
+        "near": (1, 0),
+        "not near": (3, 2),
+        "a missing row": (0, 0),
+    }
+    # All states so far, each beside the token after it; no part of a prompt, nor the last step.
+    assert found["right"]["asked"] == [[3, [6, 7, 11]]]
 
 
 def test_a_whole_comparison(facts: dict[str, Any]) -> None:
@@ -103,8 +109,8 @@ def test_a_whole_comparison(facts: dict[str, Any]) -> None:
     assert request["layers"] == [[[0, 2], 6]]
     assert (request["drafted"], request["accepted"]) == ([1, 1, 0], [1, 1, 0])
     # What judge.py's tests are built of.
-    mla_only = {"certain_guesses", "wrong_guesses"}
-    assert set(request) == set(smoke_lab.REQUEST) - mla_only
+    with_guesses = {"certain_guesses", "wrong_guesses"}
+    assert set(request) == set(smoke_lab.REQUEST) - with_guesses
 
 
 def test_the_references_runs_are_kept(facts: dict[str, Any]) -> None:

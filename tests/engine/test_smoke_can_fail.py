@@ -19,10 +19,12 @@ pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 TARGET = "vllm/model_executor/models/deepseek_v2.py"
 MLA_DRAFTER = "vllm/model_executor/models/deepseek_eagle3.py"
 IDS = "vllm/transformers_utils/eagle3.py"
+LLAMA_DRAFTER = "vllm/model_executor/models/llama_eagle3.py"
+PROPOSER = "vllm/v1/spec_decode/eagle.py"
 SAMPLER = "vllm/v1/sample/rejection_sampler.py"
 
-LLAMA = ("starts", "ids", "states", "greedy", "mixed-batch", "chunked-prefill", "accepted")
-MLA = ("starts", "ids", "states", "greedy", "mixed-batch", "guesses")
+RANDOM = ("starts", "ids", "states", "greedy", "mixed-batch", "guesses")
+LLAMA = (*RANDOM, "chunked-prefill", "accepted")
 OF_STATES = ("states", "mixed-batch", "chunked-prefill")
 
 
@@ -58,12 +60,12 @@ BREAKS = {
             ),
         ],
         ("ids", *OF_STATES),
-        "asked (1, 3, 7), but 262 of 262 rows hold (2, 4, 8)",
+        "asked (1, 3, 7), but 320 of 320 rows hold (2, 4, 8)",
     ),
     "the config's ids are not read": Break(
         [Edit(IDS, "    return inner if top is None else top", "    return None")],
         ("ids", *OF_STATES),
-        "asked (1, 3, 7), but 262 of 262 rows hold (2, 4, 5)",
+        "asked (1, 3, 7), but 320 of 320 rows hold (2, 4, 5)",
         not_refused=("ids-outside",),
     ),
     "every draft is accepted": Break(
@@ -80,7 +82,7 @@ BREAKS = {
             ),
         ],
         ("greedy",),
-        "0 of 6 answers equal",
+        "2 of 8 answers equal",
     ),
     "no draft is accepted": Break(
         [
@@ -90,7 +92,7 @@ BREAKS = {
                 "            if True:",
             )
         ],
-        ("accepted",),
+        ("accepted", "guesses"),  # a right guess that was not taken passes for one that was
         "accepted by place in the draft",
     ),
     "a drafter takes its two inputs the wrong way round": Break(
@@ -104,7 +106,68 @@ BREAKS = {
         ("guesses",),
         "guesses as its definition's",
         drafter="mla-plain",
-        asked=MLA,
+        asked=RANDOM,
+    ),
+    "a drafter gets no states": Break(
+        [
+            Edit(
+                LLAMA_DRAFTER,
+                "return self.model.fc(hidden_states)",
+                "return torch.zeros_like(self.model.fc(hidden_states))",
+            )
+        ],
+        ("guesses",),
+        "guesses as its definition's",
+        drafter="llama-random",
+        asked=RANDOM,
+    ),
+    "all rows of a drafter stand at one position": Break(
+        [
+            Edit(
+                LLAMA_DRAFTER,
+                "self.self_attn(\n            positions=positions,",
+                "self.self_attn(\n            positions=positions * 0,",
+            )
+        ],
+        ("guesses",),
+        "guesses as its definition's",
+        drafter="llama-random",
+        asked=RANDOM,
+    ),
+    "a drafter guesses one token three times": Break(
+        [
+            Edit(
+                PROPOSER,
+                "            draft_token_ids_list.append(draft_token_ids)\n\n        # [",
+                "            draft_token_ids_list.append(draft_token_ids_list[0])\n\n        # [",
+            )
+        ],
+        ("guesses",),
+        "guesses as its definition's",
+        drafter="mla-random",
+        asked=RANDOM,
+    ),
+    "the token after a whole draft is another one": Break(
+        [
+            Edit(
+                SAMPLER,
+                "                target_argmax_id,\n            )\n"
+                "            if draft_token_id != target_argmax_id:\n"
+                "                # Reject.\n                rejected = True\n\n"
+                "    if not rejected:\n"
+                "        # If all tokens are accepted, append the bonus token.\n"
+                "        bonus_token_id = tl.load(bonus_token_ids_ptr + req_idx)\n",
+                "                target_argmax_id,\n            )\n"
+                "            if draft_token_id != target_argmax_id:\n"
+                "                rejected = True\n\n"
+                "    if not rejected:\n"
+                "        bonus_token_id = tl.load(bonus_token_ids_ptr + req_idx)\n"
+                "        if num_draft_tokens > 0:\n"
+                "            bonus_token_id = bonus_token_id * 0 + 5\n",
+            )
+        ],
+        ("greedy",),
+        "answers equal",
     ),
 }
 
