@@ -26,7 +26,7 @@ NO_CONFIG = (
 SAID = (
     NOT_ACCEPTED,
     NO_CONFIG,
-    "was not refused for this: SafetensorError: Error while deserializing header",
+    "was not refused: it went on to read the target's weights",
     "asked (1, 3, 7), but 120 of 131 rows hold (2, 4, 5)",
     "3 steps with both; 0 of 131 rows within the bound; worst 90 %",
     "KeyError: 'factor'",

@@ -11,7 +11,7 @@ from packaging.version import Version
 from vpatch.errors import UsageError
 from vpatch.smoke import judge_own
 from vpatch.smoke.plan import Wish
-from vpatch.smoke.plan_own import Own, check_folder, own_plan, read_options
+from vpatch.smoke.plan_own import Own, check_folder, length_of, own_plan, read_options
 from vpatch.smoke.releases import facts_of
 from vpatch.smoke.run import Outcome
 
@@ -20,8 +20,18 @@ FACTS = facts_of(Version("0.17.1"))
 LONG = 16
 
 
+@pytest.fixture(autouse=True)
+def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A target's folder, the working folder's."""
+    folder = tmp_path / "target"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"text_config": {"max_position_embeddings": 262144}}')
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
 def own(**options: Any) -> Own:
-    return Own(Path("/m/target"), Path("/m/drafter"), options)
+    return Own(Path("target"), Path("drafter"), options)
 
 
 def answered(name: str, tokens: list[list[int]], *, margin: float = 3.0) -> Outcome:
@@ -60,6 +70,19 @@ def test_the_plan_starts_both_on_each_runner() -> None:
     for start in plan.starts:
         assert start.job["options"]["tensor_parallel_size"] == 8
         assert ("drafter" in start.job) == start.name.startswith("drafter")
+
+
+def test_a_short_target_is_not_asked_for_more_than_it_takes(target: Path) -> None:
+    assert length_of(target) == 4096
+    (target / "config.json").write_text('{"max_position_embeddings": 256}')
+    assert length_of(target) == 256
+
+
+@pytest.mark.parametrize("config", ["", "[]", '{"text_config": 1}', "\xff"])
+def test_a_config_that_is_none_is_refused(target: Path, config: str) -> None:
+    (target / "config.json").write_text(config)
+    with pytest.raises(UsageError, match="config"):
+        check_folder("target", target)
 
 
 def test_a_checkpoints_code_runs_only_where_its_user_says_so() -> None:

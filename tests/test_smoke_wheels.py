@@ -157,7 +157,9 @@ def test_a_tag_needs_a_repository_and_a_pin(upstream: Upstream, tmp_path: Path) 
         (folder / "pin.toml").touch()
     with pytest.raises(UsageError, match=r"v0\.17\.1 has no pin") as caught:
         find("v0.17.1", upstream, repo=tmp_path)
-    assert caught.value.hint == "Nearest pins: v0.16.0, v0.18.0."
+    assert caught.value.hint == (
+        "Nearest pins: v0.16.0, v0.18.0. --unpatched tries the release as it is."
+    )
 
 
 # installed

@@ -161,6 +161,8 @@ def smoke(
     if bundle is not None:
         if name is None or have is None:
             raise click.UsageError("--bundle needs a TAG or a WHEEL, and --have FILE")
+        if device == "cpu":
+            raise click.UsageError("--bundle is for a GPU host: leave --device cpu out")
         from vpatch.verbs import smoke_bundle
 
         order = smoke_bundle.BundleOrder(

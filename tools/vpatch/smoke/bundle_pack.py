@@ -24,6 +24,7 @@ from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
+from vpatch.errors import InterruptedRunError
 from vpatch.files import disk_errors, locked
 from vpatch.progress import Progress
 from vpatch.smoke.bundle_rules import slimmed
@@ -98,9 +99,11 @@ def pack(wheel: Distribution, target: Target, store: Path, progress: Progress) -
             parts.setdefault(_part(member), []).append(member)
     sizes = [member.size for members in parts.values() for member in members]
     progress.start(f"packing {name} {wheel.version}", sum(sizes))
-    lock = threading.Lock()
+    lock, ended = threading.Lock(), threading.Event()
 
     def advance(count: int) -> None:
+        if ended.is_set():
+            raise InterruptedRunError("interrupted")
         with lock:
             progress.advance(count)
 
@@ -109,7 +112,12 @@ def pack(wheel: Distribution, target: Target, store: Path, progress: Progress) -
             pool.submit(_Packer(wheel, members, store, advance).packed, part)
             for part, members in sorted(parts.items(), key=lambda item: -_size(item[1]))
         ]
-        files = tuple(job.result() for job in jobs)
+        try:
+            files = tuple(job.result() for job in jobs)
+        except BaseException:
+            ended.set()  # a large library would be packed to its end, for minutes
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     progress.done()
     return Slim(tuple(sorted(files, key=lambda file: file.name)), left_out)
 

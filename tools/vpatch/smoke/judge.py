@@ -334,6 +334,8 @@ def refused(pattern: str, limit: float) -> Callable[[Outcome], Judged]:
             return Judged("fail", "was not refused")
         said = short(outcome.error)
         if not re.search(pattern, outcome.error, re.DOTALL):
+            if "SafetensorError" in outcome.error:
+                return Judged("fail", "was not refused: it went on to read the target's weights")
             return Judged("fail", f"was not refused for this: {said}")
         if outcome.ready is None or outcome.ready > limit:
             after = "nobody knows when" if outcome.ready is None else f"after {outcome.ready:.0f} s"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from vpatch.errors import HostError
 from vpatch.files import disk_errors, locked
-from vpatch.progress import Progress
+from vpatch.progress import Progress, SilentProgress
 from vpatch.smoke.bundle_unpack import place
 from vpatch.wheel.directory import read_archive
 from vpatch.wheel.meta import read_distribution
@@ -23,6 +23,7 @@ from vpatch.wheel.zip import Archive, Member
 _OLD_AFTER_S = 14 * 24 * 3600
 _MAKING, _FORGOTTEN, _LOCK = ".making-", ".forgotten-", ".lock"
 _EXECUTABLE = 0o111
+_TOLD_FROM = 100_000_000
 
 
 class Layers:
@@ -125,7 +126,10 @@ def unpack(wheel: Path, folder: Path, progress: Progress) -> None:
         FindingError: The wheel is damaged, or not to be trusted.
     """
     archive = read_distribution(read_archive(wheel)).archive
-    progress.start(f"unpacking {wheel.name}", sum(member.size for member in archive.members))
+    size = sum(member.size for member in archive.members)
+    if size < _TOLD_FROM:
+        progress = SilentProgress()  # a hundred of them take less time than one large one
+    progress.start(f"unpacking {wheel.name}", size)
     try:
         for member in archive.members:
             where = None if member.is_folder else place(member.name)

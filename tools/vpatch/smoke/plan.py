@@ -101,7 +101,7 @@ def check_names(names: Sequence[str], checks: Sequence[str]) -> None:
             known = sorted({check.partition("/")[0] for check in checks})
             raise UsageError(
                 f"no check of this run is {name!r}, or below it",
-                hint=f"Checks begin with: {', '.join(known)}.",
+                hint=f"Checks begin with: {', '.join(known)}; --tier full has more.",
                 code="no-check",
             )
 

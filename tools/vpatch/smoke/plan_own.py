@@ -18,6 +18,7 @@ from vpatch.smoke.run import Start
 
 _LIMIT_S = 4 * 3600.0  # a trillion parameters take their time
 _TOKENS = 128
+_LENGTH = 4096
 _OURS = ("model", "speculative_config", "seed", "tokenizer", "disable_log_stats")
 PROMPTS = (
     "Write a Python function that merges two sorted lists, and explain its complexity.",
@@ -38,11 +39,13 @@ class Own:
     Attributes:
         target, drafter: Their folders.
         options: Laid over the arguments of ``LLM(...)``: ``tensor_parallel_size``, say.
+        length: ``max_model_len``, where the options do not say it.
     """
 
     target: Path
     drafter: Path
     options: Mapping[str, Any]
+    length: int = _LENGTH
 
 
 def read_options(given: Sequence[str]) -> dict[str, Any]:
@@ -79,13 +82,21 @@ def check_folder(role: str, folder: Path) -> Path:
     Raises:
         UsageError: It is none.
     """
-    if not (folder / "config.json").is_file():
+    if not _has_config(folder):
         raise UsageError(
-            f"--{role} {folder} is no checkpoint: it has no config.json",
+            f"--{role} {folder} is no checkpoint: it has no config.json that is a JSON object",
             hint="Name a folder with config.json and safetensors files.",
             code="no-checkpoint",
         )
     return folder.absolute()
+
+
+def _has_config(folder: Path) -> bool:
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and isinstance(config.get("text_config", {}), dict)
 
 
 def own_plan(wish: Wish, own: Own, facts: ReleaseFacts) -> Plan:
@@ -132,13 +143,21 @@ def _job(own: Own, drafts: bool, wish: Wish, facts: ReleaseFacts) -> Job:
         "record": False,
         "plugin": facts.needs_cpu_drafter and wish.device == "cpu",
         "guard_scan": facts.scans_modules and wish.device == "cpu",
-        "options": {**_options(wish, facts), **own.options},
+        "options": {**_options(own, wish, facts), **own.options},
         "phases": [phase],
     }
 
 
-def _options(wish: Wish, facts: ReleaseFacts) -> Job:
-    options = {"max_model_len": 4096, **facts.options(wish.device)}
+def _options(own: Own, wish: Wish, facts: ReleaseFacts) -> Job:
+    options = {"max_model_len": own.length, **facts.options(wish.device)}
     # Whether their code is run is for its user to say: --option trust_remote_code=true.
     del options["trust_remote_code"]
     return options
+
+
+def length_of(target: Path) -> int:
+    """Long enough for the prompts, and no longer than the checkpoint says that it takes."""
+    config = json.loads((target / "config.json").read_text(encoding="utf-8"))
+    text = config.get("text_config", config)
+    longest = text.get("max_position_embeddings")
+    return min(longest, _LENGTH) if isinstance(longest, int) and longest > 0 else _LENGTH

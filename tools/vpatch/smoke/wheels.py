@@ -111,7 +111,12 @@ def _released(tag: str, device: Device, upstream: Upstream) -> tuple[Path, Subje
 def _built(
     tag: str, device: Device, repo: Path, upstream: Upstream, out: Path
 ) -> tuple[Path, Subject]:
-    prepared = pipeline.prepare(tag, repo, upstream)
+    try:
+        prepared = pipeline.prepare(tag, repo, upstream)
+    except UsageError as error:
+        if error.code == "no-pin":
+            error.hint += " --unpatched tries the release as it is."
+        raise
     base = find_base(
         CPU_BUILD if device == "cpu" else None,
         prepared.pin,

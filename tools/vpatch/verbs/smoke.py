@@ -24,7 +24,7 @@ from vpatch.smoke.judge import Result
 from vpatch.smoke.known import Expected, check_known, expect
 from vpatch.smoke.plan import Plan
 from vpatch.smoke.plan import Wish as PlanWish
-from vpatch.smoke.plan_own import Own, check_folder, own_plan, read_options
+from vpatch.smoke.plan_own import Own, check_folder, length_of, own_plan, read_options
 from vpatch.smoke.planner import make_plan
 from vpatch.smoke.releases import ReleaseFacts, Runner, facts_of
 from vpatch.smoke.session import run_plan
@@ -78,7 +78,7 @@ def own_checkpoints(
     if target is None or drafter is None:
         return None
     folders = (check_folder("target", target), check_folder("drafter", drafter))
-    return Own(*folders, read_options(options))
+    return Own(*folders, read_options(options), length_of(folders[0]))
 
 
 def run(wish: Wish, repo: Path | None, upstream: Upstream) -> Report:

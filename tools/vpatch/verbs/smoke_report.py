@@ -63,18 +63,36 @@ def report(ran: Ran, held: Sequence[Expected]) -> Report:
 
 
 def _text(ran: Ran, held: Sequence[Expected]) -> RenderableType:
-    rows = [
-        (one.result.check, _word(ran, one), f"{one.result.seconds:.0f}", one.result.evidence)
-        for one in held
-    ]
-    wrong = [one.result for one in held if not one.as_expected]
-    tails = {one.log: one for one in wrong if one.tail}
+    """The ends of logs first: the table has the last word."""
+    wrong = [one.result for one in held if not one.as_expected and one.result.tail]
+    # Several starts may end in the same error: one log is enough.
+    tails = {one.evidence: one for one in reversed(wrong)}
     return lines(
-        table(("check", "verdict", "s", "evidence"), rows),
-        *(_tail(one) for one in tails.values()),
+        *(_tail(one) for one in reversed(tails.values())),
+        table(("check", "verdict", "s", "evidence"), _rows(ran, held)),
         *(plain(f"{note}.") for note in ran.notes),
         plain(_sum(ran, held)),
     )
+
+
+def _rows(ran: Ran, held: Sequence[Expected]) -> list[tuple[str, str, str, str]]:
+    """A line for each check; one for all those of a start that could not run, as expected."""
+    rows: list[tuple[str, str, str, str]] = []
+    folded: dict[str, int] = {}
+    for one in held:
+        start = one.result.check.partition("/")[2]
+        if one.result.verdict == "not-run" and one.as_expected and ran.expect_unpatched:
+            folded[start] = folded.get(start, 0) + 1
+            continue
+        rows.append(_row(ran, one))
+    for start, count in folded.items():
+        rows.append((f"*/{start}", "not-run (known)", "0", f"{count} checks: it did not start"))
+    return rows
+
+
+def _row(ran: Ran, one: Expected) -> tuple[str, str, str, str]:
+    result = one.result
+    return (result.check, _word(ran, one), f"{result.seconds:.0f}", result.evidence)
 
 
 def _word(ran: Ran, one: Expected) -> str:
