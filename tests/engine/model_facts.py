@@ -5,12 +5,15 @@
     int4       a checkpoint with packed experts, and the same one plain
     roundings  presets of Shape
     guesses    a target, its MLA drafter and the drafter's ids
+    echoes     a target, drafters that look at their own token, and their ids
+    depends    a target, random drafters, and their ids
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,7 @@ from safetensors.torch import load_file
 
 from vpatch.smoke.engine import int4
 from vpatch.smoke.engine.checkpoint import Maker, Weights
-from vpatch.smoke.engine.kimi import text_config, text_weights
+from vpatch.smoke.engine.kimi import ECHO, text_config, text_weights
 from vpatch.smoke.engine.reference import Reference, bound
 from vpatch.smoke.engine.reference_drafter import ReferenceDrafter
 from vpatch.smoke.engine.shapes import PRESETS, Shape
@@ -146,6 +149,57 @@ def guesses(target: Path, drafter: Path, ids: list[int]) -> Facts:
     return {"own": int((guessed == named).sum()), "right": int((guessed == says).sum())}
 
 
+def echoes(target: Path, drafters: list[str], ids: list[int]) -> Facts:
+    """What follows where a prompt ends in ECHO, ten times.
+
+    "right": how often the target says ECHO, in float32 and in bfloat16; "margin": by how much at
+    least; by drafter, how often each place of the draft is ECHO.
+    """
+    reference = Reference.open(target)
+    config = json.loads((target / "config.json").read_text())
+    start = prompt(Shape(media=config["media_placeholder_token_id"]), 5)
+    tokens = start + [ECHO] * 11
+    run = reference.run(reference.embed(tokens))
+    rounded = Reference.open(target, torch.bfloat16).run(reference.embed(tokens))
+    said = [one.logits[5:-1].argmax(dim=-1) == ECHO for one in (run, rounded)]
+    best = run.logits[5:-1].topk(2).values
+    states = run.states[ids].permute(1, 0, 2).flatten(1)
+    found: Facts = {}
+    for drafter in drafters:
+        drafting = ReferenceDrafter.beside(reference, Path(drafter))
+        guessed = [drafting.guess(states[:n], tokens[1 : n + 1], 3).tokens for n in range(6, 16)]
+        found[Path(drafter).name] = (torch.tensor(guessed) == ECHO).sum(dim=0).tolist()
+    margin = (best[:, 0] - best[:, 1]).min().item()
+    return {"token": ECHO, "right": [int(one.sum()) for one in said], "margin": margin, **found}
+
+
+def depends(target: Path, drafters: list[str], ids: list[int]) -> Facts:
+    """Of 20 drafts of three, how many guesses stay where the drafter gets something else.
+
+    "states": zeros; "rows": the last three only; "positions": none.
+    """
+    reference = Reference.open(target)
+    tokens = prompt(Shape(), 61)
+    states = reference.run(reference.embed(tokens)).states[ids].permute(1, 0, 2).flatten(1)
+    found: Facts = {}
+    for folder in drafters:
+        drafting = ReferenceDrafter.beside(reference, Path(folder))
+
+        def guessed(states: torch.Tensor, last: int = 60, own: Any = drafting) -> torch.Tensor:
+            every = [
+                own.guess(states[:n][-last:], tokens[1 : n + 1][-last:], 3).tokens
+                for n in range(4, 61, 3)[:20]
+            ]
+            return torch.tensor(every)
+
+        right = guessed(states)
+        other = {"states": guessed(torch.zeros_like(states)), "rows": guessed(states, 3)}
+        drafting._rotary = replace(drafting._rotary, base=1e30, scaling=None)
+        other["positions"] = guessed(states)
+        found[Path(folder).name] = {name: int((g == right).sum()) for name, g in other.items()}
+    return found
+
+
 def main(job: dict[str, Any]) -> Facts:
     facts: Facts = {}
     if "int4" in job:
@@ -154,6 +208,12 @@ def main(job: dict[str, Any]) -> Facts:
     if "guesses" in job:
         target, drafter, ids = job["guesses"]
         facts["guesses"] = guesses(Path(target), Path(drafter), ids)
+    if "echoes" in job:
+        target, drafters, ids = job["echoes"]
+        facts["echoes"] = echoes(Path(target), drafters, ids)
+    if "depends" in job:
+        target, drafters, ids = job["depends"]
+        facts["depends"] = depends(Path(target), drafters, ids)
     return facts
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from engine.children import plain
 from engine.environment import Site
+from vpatch.smoke import cases
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 
@@ -50,10 +51,15 @@ DRAFTERS = [
     *(drafter(f"llama-{form}", "llama", form, "reduced") for form in FORMS),
     drafter("llama-full", "llama", "none", "full"),
     drafter("mla", "mla", "nested", "reduced"),
+    drafter("llama-random", "llama-random", "nested", "reduced"),
+    drafter("speculators-random", "llama-random", "speculators", "reduced"),
+    drafter("mla-random", "mla-random", "nested", "reduced"),
     drafter("mla-full", "mla", "top-level", "full"),
     drafter("mla31", "mla31", "layer-ids", "full", changes={"norm_output": False}),
     drafter("mlanorm", "mlanorm", "none", "full"),
 ]
+HAND_MADE = ("llama-nested", "mla")
+RANDOM = ("llama-random", "speculators-random", "mla-random")
 BASE: dict[str, Any] = {"shape": {}, "targets": TARGETS, "drafters": DRAFTERS}
 ONE: dict[str, Any] = {"shape": {}, "targets": TARGETS[:1], "drafters": []}
 
@@ -117,6 +123,8 @@ def facts(
         "int4": [str(made.folder / "int4"), str(made.folder / "kimi")],
         "roundings": ["cpu", "cuda"],
         "guesses": [str(large.folder / "kimi"), str(large.folder / "mla"), IDS],
+        "echoes": [str(made.folder / "kimi"), [str(made.folder / n) for n in HAND_MADE], IDS],
+        "depends": [str(made.folder / "kimi"), [str(made.folder / n) for n in RANDOM], IDS],
     }
     path = tmp_path_factory.mktemp("facts") / "job.json"
     path.write_text(json.dumps(job))
@@ -251,6 +259,21 @@ def test_an_mla_drafter_guesses_where_heads_are_larger_than_slices(facts: dict[s
     found = facts["guesses"]  # of 99
     assert found["own"] > 66  # its attention hands on the token that it looks at
     assert found["right"] >= 3  # chance is 1 of 512
+
+
+def test_a_token_follows_itself_and_hand_made_drafters_guess_it(facts: dict[str, Any]) -> None:
+    found = facts["echoes"]
+    assert found.pop("token") == cases.ECHO
+    assert found.pop("margin") > 0.5  # ties are within 0.05 in bfloat16
+    assert found == {"right": [10, 10], **{name: [10] * 3 for name in HAND_MADE}}
+
+
+def test_random_drafters_guess_by_states_rows_and_positions(facts: dict[str, Any]) -> None:
+    for name in RANDOM:
+        stay = facts["depends"][name]  # of 60
+        assert stay["states"] < 6, name
+        assert stay["rows"] < 30, name
+        assert stay["positions"] < 40, name
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
