@@ -163,9 +163,9 @@ def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
 
 def test_nearest_pins_are_named(tmp_path: Path) -> None:
     ran = vpatch("v0.17.0", *CPU, "--repo", REPO, cwd=tmp_path)
-    assert one_object(ran)["error"]["hint"] == (
-        "Nearest pins: v0.16.0, v0.17.1. --unpatched tries the release as it is."
-    )
+    hint: str = one_object(ran)["error"]["hint"]
+    assert hint.startswith("Nearest pins: v0.16.0, v0.17.1")
+    assert hint.endswith("--unpatched tries the release as it is.")
 
 
 def test_a_refused_folder_is_left_as_it_is(tmp_path: Path) -> None:

@@ -151,8 +151,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _ended(process: subprocess.Popen[bytes], patience: float) -> bool:
     until = time.monotonic() + patience
     while time.monotonic() < until:
-        process.poll()
         if not _members(process.pid):
+            process.wait()  # dead by now, but maybe since the last look at it
             return True
         time.sleep(0.05)
     return False
