@@ -45,7 +45,8 @@ def plan_of(site: Site, drafters: tuple[Drafter, ...], lock: Path) -> Plan:
     for drafter in drafters:
         name = drafter.name
         # They take turns: each finds what the one before has left.
-        builder.start(name, drafter, "v1", "compile", more={"lock": str(lock)})
+        more = {"lock": str(lock), "guesses": drafter.mla}
+        builder.start(name, drafter, "v1", "compile", more=more)
         builder.check(f"ids/{name}", [name], judge.took_ids(name, drafter.asked))
         builder.check(f"states/{name}", [name], judge.right_states(name))
         if drafter.mla:
