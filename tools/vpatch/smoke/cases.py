@@ -57,8 +57,9 @@ class Drafter:
 
 _COMPILED: Mapping[str, Any] = {"target": "short", "layers": 2, "modes": ("compile",)}
 
+LLAMA_NESTED = Drafter("llama-nested", "llama", (1, 3, 7), "nested", guesses_some=True)
 DRAFTERS = (
-    Drafter("llama-nested", "llama", (1, 3, 7), "nested", guesses_some=True),
+    LLAMA_NESTED,
     Drafter("llama-default", "llama", None, "none", "full", guesses_some=True),
     Drafter("mla-yarn", "mla", (1, 3, 7), "nested", guesses_some=True),
     Drafter("llama-random", "llama-random", (1, 3, 7), "nested"),
@@ -97,6 +98,11 @@ SCALES: Mapping[Device, Scale] = {
     "cpu": Scale("cpu", "float32", (5, 17, 40), 24, 16, 128),
     "cuda": Scale("cuda", "bfloat16", (3, 8, 17, 33, 64, 90), 32, 48, 256),
 }
+
+
+def nested_ids(ids: Sequence[int]) -> Mapping[str, Any]:
+    """Where public Kimi drafters keep their ids, as a part of a config."""
+    return {"eagle_config": {"eagle_aux_hidden_state_layer_ids": list(ids)}}
 
 
 def prompts(lengths: Sequence[int], seed: int = 7) -> list[list[int]]:

@@ -214,6 +214,10 @@ class Builder:
         """Adds a check."""
         self._checks.append(Check(name, tuple(starts), judge, on_error))
 
+    def check_start(self, name: str, start: str, judge: Callable[[Outcome], Judged]) -> None:
+        """Adds a check of one start, whose error is an answer too."""
+        self.check(name, [start], lambda found: judge(found[start]), judge)
+
     def prepare(self, *steps: Preparation | Copy) -> None:
         """Adds checkpoints that are made of others."""
         for step in steps:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from vpatch.smoke import judge
-from vpatch.smoke.cases import DRAFTERS, Drafter, Mode
+from vpatch.smoke.cases import DRAFTERS, Drafter, Mode, nested_ids
 from vpatch.smoke.plan import Builder
 from vpatch.smoke.releases import Runner
 
@@ -52,9 +52,7 @@ def target_alone(builder: Builder, target: str, runner: Runner, mode: Mode) -> s
     name = start_name("target" if target == "kimi" else f"target-{target}", runner, mode)
     if name not in builder.started:
         builder.start(name, None, runner, mode, target=target)
-        builder.check(
-            f"starts/{name}", [name], lambda found: judge.did_start(found[name]), judge.did_start
-        )
+        builder.check_start(f"starts/{name}", name, judge.did_start)
     return name
 
 
@@ -67,7 +65,7 @@ def add_drafter(builder: Builder, drafter: Drafter, runner: Runner, mode: Mode, 
         options["max_num_batched_tokens"] = builder.scale.piece
     builder.start(start, drafter, runner, mode, options=options, more={"guesses": True})
     if reason is not None:
-        builder.check(f"refused/{start}", [start], never, judge.refused(reason, CONFIG_ERROR_S))
+        builder.check_start(f"refused/{start}", start, judge.refused(reason, CONFIG_ERROR_S))
         return
     ask(builder, start, drafter.asked, base)
     builder.check(f"mixed-batch/{start}", [start], judge.mixed_steps(start, "mixed"))
@@ -80,9 +78,7 @@ def add_drafter(builder: Builder, drafter: Drafter, runner: Runner, mode: Mode, 
 
 def ask(builder: Builder, start: str, ids: tuple[int, ...], base: str) -> None:
     """It starts, takes these ids, gets their states, and answers as the target alone."""
-    builder.check(
-        f"starts/{start}", [start], lambda found: judge.did_start(found[start]), judge.did_start
-    )
+    builder.check_start(f"starts/{start}", start, judge.did_start)
     builder.check(f"ids/{start}", [start], judge.took_ids(start, ids))
     builder.check(f"states/{start}", [start], judge.right_states(start))
     builder.check(f"greedy/{start}", [start, base], judge.same_tokens(start, base))
@@ -91,13 +87,7 @@ def ask(builder: Builder, start: str, ids: tuple[int, ...], base: str) -> None:
 def add_refusals(builder: Builder, runner: Runner) -> None:
     """Wrong configs, beside a target whose weights cannot be read."""
     for name, (ids, pattern) in WRONG_IDS.items():
-        wrong = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": list(ids)}}
-        drafter = Drafter(name, "llama", (1, 3, 7), "nested", changes=wrong)
+        drafter = Drafter(name, "llama", (1, 3, 7), "nested", changes=nested_ids(ids))
         start = start_name(name, runner, "eager")
         builder.start(start, drafter, runner, target="unreadable")
-        builder.check(f"refused/{start}", [start], never, judge.refused(pattern, CONFIG_ERROR_S))
-
-
-def never(_found: Mapping[str, object]) -> judge.Judged:
-    """For checks whose start's error is the answer."""
-    raise AssertionError("a refusal is judged by its error")
+        builder.check_start(f"refused/{start}", start, judge.refused(pattern, CONFIG_ERROR_S))
