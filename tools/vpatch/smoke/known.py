@@ -1,4 +1,4 @@
-"""What unpatched releases are known to do wrong: each line was seen.
+"""What unpatched releases are known to do wrong: seen, where no line says otherwise.
 
 `--expect-unpatched` holds a run against these: a smoke that passes on a broken engine proves
 nothing.

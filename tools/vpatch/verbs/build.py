@@ -8,12 +8,12 @@ from pathlib import Path
 from rich.console import RenderableType
 
 from vpatch import __version__, pipeline
+from vpatch.patched_wheel import splice
 from vpatch.pipeline import Prepared, Upstream
 from vpatch.report import Report, lines, plain
-from vpatch.upstream.index import Arch, Index
+from vpatch.upstream.index import Arch
 from vpatch.upstream.mirror import Mirror
-from vpatch.wheel.base import find_base
-from vpatch.wheel.build import BuiltWheel, build_wheel
+from vpatch.wheel.build import BuiltWheel
 from vpatch.wheel.container import write_containerfile
 from vpatch.wheel.edits import edits_between
 from vpatch.wheel.provenance import ADDED, CHANGED, REMOVED, origin_of
@@ -57,29 +57,19 @@ def run(tag: str, repo: Path, upstream: Upstream, wish: Wish) -> Report:
 
 
 def _build(prepared: Prepared, upstream: Upstream, wish: Wish) -> BuiltWheel:
+    if not wish.from_source:
+        return splice(prepared, upstream, base=wish.base, arch=wish.arch, out=wish.out)
     git = Mirror.open(upstream.cache).git
     applied = prepared.applied
-    edits = edits_between(git, applied.base_tree, applied.tree)
-    origin = origin_of(prepared.pin, prepared.series, tool=__version__)
-    if wish.from_source:
-        return build_from_source(
-            git,
-            applied.tree,
-            edits,
-            origin,
-            out=wish.out,
-            isolated=wish.isolated,
-            on_line=upstream.progress.say,
-        )
-    base = find_base(
-        wish.base,
-        prepared.pin,
-        arch=wish.arch,
-        index=Index.from_pip_config(),
-        cache=upstream.cache,
-        progress=upstream.progress,
+    return build_from_source(
+        git,
+        applied.tree,
+        edits_between(git, applied.base_tree, applied.tree),
+        origin_of(prepared.pin, prepared.series, tool=__version__),
+        out=wish.out,
+        isolated=wish.isolated,
+        on_line=upstream.progress.say,
     )
-    return build_wheel(base.path, edits, origin, out=wish.out, expected_sha256=base.sha256)
 
 
 def _text(prepared: Prepared, built: BuiltWheel, containerfile: Path | None) -> RenderableType:
