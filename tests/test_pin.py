@@ -323,10 +323,25 @@ def test_a_series_that_does_not_fit_gets_no_pin(world: Pinned) -> None:
         make_pin(world.lab.git, series=world.series, releases=[gone], wheels=[])
 
 
-def test_sources_that_disagree_get_no_pin(world: Pinned) -> None:
+def test_sources_of_two_commits_are_pinned_as_such(world: Pinned) -> None:
     other = replace(world.wheel, upstream_commit="fedcba9")
-    with pytest.raises(FindingError, match="different upstream commits"):
-        make_pin(world.lab.git, series=world.series, releases=[world.sdist, other], wheels=[])
+    releases = [world.sdist, other]
+    pin = make_pin(world.lab.git, series=world.series, releases=releases, wheels=[])
+    assert (pin.commit, pin.sources["wheel"].upstream_commit) == ("fedcba9", "")
+    assert pin.sources["sdist"].upstream_commit == world.sdist.upstream_commit != ""
+    assert Pin.parse(pin.to_toml(), "pin.toml") == pin
+    assert check_pin(world.lab.git, pin=pin, series=world.series, releases=releases) == ()
+    third = replace(world.sdist, upstream_commit="abcdef0")
+    (found,) = check_pin(world.lab.git, pin=pin, series=world.series, releases=[third, other])
+    assert "`sources.sdist.upstream_commit` is" in found.message
+    without = replace(
+        pin, sources={k: replace(s, upstream_commit="") for k, s in pin.sources.items()}
+    )
+    (found,) = check_pin(world.lab.git, pin=without, series=world.series, releases=releases)
+    assert found.code == "source-differs"
+
+
+def test_sources_that_disagree_get_no_pin(world: Pinned) -> None:
     tree = world.lab.tree(None, {"vllm/a.py": numbered(31)})
     longer = world.release("wheel", world.lab.commit_tree(tree, None, "longer"), tree)
     with pytest.raises(FindingsError, match="`blobs` has") as caught:

@@ -47,6 +47,7 @@ class Source:
         sha256: The archive's hash; empty for git.
         commit: The commit that stands for it in the mirror.
         base_tree, patched_tree: Trees before and after the series.
+        upstream_commit: Upstream's commit, where it is not the pin's; else empty.
     """
 
     file: str
@@ -54,6 +55,7 @@ class Source:
     commit: str
     base_tree: str
     patched_tree: str
+    upstream_commit: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ class Pin:
     Attributes:
         revision: N of the wheels' local version ``kimi.N``.
         series_sha256: ``Series.sha256`` of the series that this revision names.
-        commit: Upstream's commit, as far as the release says it.
+        commit: Upstream's commit, as far as the release says it: that of the wheel, which is what
+            runs, where the sources are of different ones (v0.26.0).
         sources: kind (``sdist``, ``wheel``, ``git``) -> Source.
         blobs: path -> blob id at the base, for every existing file that the series touches.
         wheels: architecture -> upstream's wheel.
@@ -143,7 +146,8 @@ class Pin:
 def _source_table(source: Source) -> dict[str, str]:
     archive = {"file": source.file, "sha256": source.sha256} if source.file else {}
     trees = {"base_tree": source.base_tree, "patched_tree": source.patched_tree}
-    return {**archive, "commit": source.commit, **trees}
+    other = {"upstream_commit": source.upstream_commit} if source.upstream_commit else {}
+    return {**archive, "commit": source.commit, **other, **trees}
 
 
 class _Table:
@@ -159,6 +163,9 @@ class _Table:
         if not valid(value):
             raise self.refused(key, f"cannot be {value!r}")
         return str(value)
+
+    def optional(self, key: str, valid: Callable[[str], object]) -> str:
+        return self.text(key, valid) if key in self.table else ""
 
     def number(self, key: str, least: int) -> int:
         value = self._take(key, int, "a whole number")
@@ -228,6 +235,7 @@ def _read_source(table: _Table, kind: str) -> Source:
         commit=table.text("commit", _OBJECT_ID.fullmatch),
         base_tree=table.text("base_tree", _OBJECT_ID.fullmatch),
         patched_tree=table.text("patched_tree", _OBJECT_ID.fullmatch),
+        upstream_commit=table.optional("upstream_commit", _COMMIT.fullmatch),
     )
     table.end()
     return source

@@ -47,13 +47,14 @@ def make_pin(
             hint=f"vpatch fetch {series.tag}, with --upstream-git URL for git",
             code="source-missing",
         )
-    sources = [_measured(git, release, series) for release in releases]
+    commit = _commit(series.tag, releases)
+    sources = [_measured(git, release, series, commit) for release in releases]
     pin = Pin(
         schema=SCHEMA,
         tag=series.tag,
         revision=_revision(series, previous),
         series_sha256=series.sha256,
-        commit=_commit(series.tag, releases),
+        commit=commit,
         sources={source.kind: source.pinned for source in sources},
         blobs={path: blob for source in sources for path, blob in source.blobs.items()},
         wheels={**(previous.wheels if previous else {}), **_wheels(wheels)},
@@ -88,7 +89,7 @@ def check_pin(
         PatchConflictError: a patch does not fit one of the sources.
     """
     name = str(series.folder / PIN)
-    sources = [_measured(git, release, series) for release in releases]
+    sources = [_measured(git, release, series, pin.commit) for release in releases]
     return (
         *pin_findings(pin, series),
         *(finding for source in sources for finding in _source_findings(name, pin, source)),
@@ -107,7 +108,7 @@ class _Measured:
     applied: Applied
 
 
-def _measured(git: Git, release: Release, series: Series) -> _Measured:
+def _measured(git: Git, release: Release, series: Series, pinned_commit: str) -> _Measured:
     applied = apply_series(git, release.tree, series, kind=release.kind)
     source = Source(
         file=release.filename or "",
@@ -115,6 +116,7 @@ def _measured(git: Git, release: Release, series: Series) -> _Measured:
         commit=release.commit,
         base_tree=release.tree,
         patched_tree=applied.tree,
+        upstream_commit=_other_commit(release, pinned_commit),
     )
     return _Measured(release.kind, source, _blob_ids(git, release.tree, series.paths), applied)
 
@@ -134,21 +136,31 @@ def _revision(series: Series, previous: Pin | None) -> int:
 
 
 def _commit(tag: str, releases: Sequence[Release]) -> str:
-    """Upstream's commit in its longest form; sources that name different ones are refused."""
-    known = sorted((r.upstream_commit for r in releases if r.upstream_commit), key=len)
+    """Upstream's commit in its longest form; the wheel's where sources are of different ones."""
+    known = sorted(
+        (release for release in releases if release.upstream_commit),
+        key=lambda release: (release.kind == "wheel", len(release.upstream_commit or "")),
+    )
     if not known:
         raise FindingError(
             f"no source of {tag} says which upstream commit it is",
             hint="Fetch it from git with --upstream-git URL as well.",
             code="no-commit",
         )
-    for commit in known:
-        if not known[-1].startswith(commit):
-            raise FindingError(
-                f"the sources of {tag} are different upstream commits: {commit} and {known[-1]}",
-                code="sources-differ",
-            )
-    return known[-1]
+    first = known[-1].upstream_commit or ""
+    same = (r.upstream_commit or "" for r in known if _is_same(r.upstream_commit or "", first))
+    return max(same, key=len)
+
+
+def _other_commit(release: Release, pinned: str) -> str:
+    """The commit of a source that is not of the pin's: v0.26.0's sdist and wheels are of two."""
+    commit = release.upstream_commit or ""
+    return "" if _is_same(commit, pinned) else commit
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whether two commits, which may be short forms, can be the same; an unknown one can."""
+    return one.startswith(other) or other.startswith(one)
 
 
 def _wheels(wheels: Sequence[Artifact]) -> dict[str, PinnedWheel]:
@@ -173,7 +185,7 @@ def _source_findings(name: str, pin: Pin, source: _Measured) -> Iterator[Finding
     if pinned is None:
         yield Finding(name, None, "no-source", f"the pin has no source {source.kind}")
         return
-    for key in ("file", "sha256", "commit", "base_tree", "patched_tree"):
+    for key in ("file", "sha256", "commit", "upstream_commit", "base_tree", "patched_tree"):
         have, want = getattr(source.pinned, key), getattr(pinned, key)
         if have != want:
             message = f"`sources.{source.kind}.{key}` is {want}, and it turns out to be {have}"
