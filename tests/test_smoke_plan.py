@@ -110,6 +110,17 @@ def test_drafters_lie_beside_targets_of_the_plan_and_steps_after_what_they_take(
 
 
 @every
+def test_engines_can_share_a_gpu(
+    version: str, device: Device, tier: Tier, runner: Runner | None
+) -> None:
+    """Profiling finds what another engine frees in the meantime; a size that is told does not."""
+    for start in lab.plan(version, device, tier, runner).starts:
+        options = start.job["options"]
+        told = {"kv_cache_memory_bytes", "--kv-cache-memory-bytes"} & set(options)
+        assert len(told) == (device == "cuda"), start.name
+
+
+@every
 def test_prompts_and_answers_fit(
     version: str, device: Device, tier: Tier, runner: Runner | None
 ) -> None:

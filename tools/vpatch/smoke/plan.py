@@ -22,6 +22,13 @@ _DEVICE_VARIABLES: Mapping[Device, Mapping[str, str]] = {
     "cuda": {},
 }
 
+# A KV cache of a size that is told, not found by profiling: engines can share a GPU. What vLLM is
+# to use of the GPU it then only wants to find free.
+_GPU_MEMORY: Mapping[str, Any] = {
+    "kv_cache_memory_bytes": 256 << 20,
+    "gpu_memory_utilization": 0.05,
+}
+
 
 @dataclass(frozen=True)
 class Wish:
@@ -191,6 +198,8 @@ class Builder:
         words = ["--dtype", self.scale.dtype, "--max-model-len", str(self.scale.length)]
         words += ["--max-num-seqs", "8", "--enforce-eager", "--trust-remote-code", "--seed", "0"]
         words += ["--limit-mm-per-prompt", json.dumps(options["limit_mm_per_prompt"])]
+        for option in sorted(_GPU_MEMORY.keys() & options.keys()):
+            words += ["--" + option.replace("_", "-"), str(options[option])]
         job: Job = {
             "target": "kimi",
             "drafter": drafter.name,
@@ -256,6 +265,7 @@ class Builder:
             "max_num_seqs": 8,
             "enforce_eager": mode == "eager",
             "enable_prefix_caching": False,
+            **(_GPU_MEMORY if self.wish.device == "cuda" else {}),
             **self.facts.options(self.wish.device, images=images),
         }
 

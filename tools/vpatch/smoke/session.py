@@ -181,7 +181,7 @@ def _placed(
     for role in ("target", "drafter"):
         if models and job.get(role) is not None:
             job[role] = str(_folder(models, job[role]))
-    if environment.device == "cuda":
+    if environment.device == "cuda" and "kv_cache_memory_bytes" not in job["options"]:
         job["lock"] = str(scratch / "engine.lock")
     variables = dict(start.variables)
     if start.fresh_cache:
