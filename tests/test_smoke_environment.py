@@ -10,7 +10,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from bundle_lab import LIBRARY, cuda, lab_wheel, publish
 from vpatch.errors import FindingError, HostError, UsageError
 from vpatch.progress import SilentProgress
 from vpatch.smoke import env_host, layers
-from vpatch.smoke.env_host import check_host
+from vpatch.smoke.env_host import Host, check_host
 from vpatch.smoke.env_python import ask
 from vpatch.smoke.environment import (
     Device,
@@ -454,10 +454,25 @@ def test_without_a_gpu_there_is_one_sentence(
     fake_tool(tmp_path, "exit 0")
     with pytest.raises(HostError, match="no GPU: nvidia-smi says 'nothing'"):
         check_host("cuda")
-    fake_tool(tmp_path, "echo 'NVIDIA H200, 580.95.05'; echo 'NVIDIA H200, 580.95.05'")
+    fake_tool(tmp_path, "echo 'NVIDIA H200, 580.95.05, 143000'; echo 'NVIDIA H200, 580.95.05, 9'")
     host = check_host("cuda")
-    assert (host.gpu, host.driver) == ("NVIDIA H200", "580.95.05")
+    assert (host.gpu, host.driver, host.gpu_memory) == ("NVIDIA H200", "580.95.05", 143000)
     assert check_host("cpu").gpu is None
+    # A GPU that shares the machine's memory does not tell.
+    fake_tool(tmp_path, "echo 'NVIDIA GB10, 580.95.05, [N/A]'")
+    assert check_host("cuda").gpu_memory is None
+
+
+def test_as_many_engines_as_the_machine_carries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: range(16))
+    gpu = Host(int(64e9), "NVIDIA H200", "580", 143000)
+    assert gpu.engines == 8
+    assert replace(gpu, gpu_memory=24000).engines == 3
+    assert replace(gpu, gpu_memory=None).engines == 1
+    assert replace(gpu, memory=int(10e9)).engines == 3
+    assert (Host(int(64e9)).engines, Host(int(4e9)).engines) == (2, 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: range(2))
+    assert gpu.engines == 1
 
 
 def test_too_little_memory_is_told_with_numbers(

@@ -180,7 +180,7 @@ def test_a_refused_folder_is_left_as_it_is(tmp_path: Path) -> None:
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Puts a vLLM of a version on PYTHONPATH; engines are small ones."""
     monkeypatch.setattr(run, "engine_library", small_engine.write_small_engine)
-    monkeypatch.setattr(env_host, "_MEMORY_GB", 0.0)
+    monkeypatch.setattr(env_host, "_MEMORY_GB", 0.001)
     site = tmp_path / "site"
     torch = b"__version__ = '2.10.0'\n\n\nclass version:\n    cuda = None\n"
     (site / "torch").mkdir(parents=True)
@@ -329,7 +329,7 @@ def test_the_device_is_the_gpu_where_there_is_one(
     installed("0.32.0")
     tool = tmp_path / "bin/nvidia-smi"
     tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\necho 'A GPU, 570.1'\n")
+    tool.write_text("#!/bin/sh\necho 'A GPU, 570.1, 24000'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
     assert shutil.which("nvidia-smi") == str(tool)

@@ -13,7 +13,7 @@ from typing import Any
 
 from vpatch.errors import HostError, VpatchError
 from vpatch.files import disk_errors
-from vpatch.smoke.environment import Device, Environment
+from vpatch.smoke.environment import Environment
 from vpatch.smoke.judge import Result, judge_all
 from vpatch.smoke.plan import Copy, Plan, Preparation
 from vpatch.smoke.run import Children, Outcome, Start, run_starts
@@ -21,14 +21,18 @@ from vpatch.smoke.run import Children, Outcome, Start, run_starts
 Say = Callable[[str], None]
 
 _MODELS_LIMIT_S = 300.0
-# On a GPU one engine runs at a time (engine/start.py waits); the others import meanwhile.
-_AT_ONCE: Mapping[Device, int] = {"cpu": 2, "cuda": 4}
 UNREADABLE = "unreadable"
 _WEIGHTS = "model.safetensors"
 
 
 def run_plan(
-    plan: Plan, environment: Environment, scratch: Path, kept: Path, say: Say
+    plan: Plan,
+    environment: Environment,
+    scratch: Path,
+    kept: Path,
+    say: Say,
+    *,
+    at_once: int = 2,
 ) -> list[Result]:
     """Runs everything of a plan.
 
@@ -39,6 +43,8 @@ def run_plan(
         kept: Caches that outlive the run, by content: compiled kernels, vLLM's findings about its
             model classes.
         say: Told each start's end.
+        at_once: How many engines start beside each other. Those on a GPU whose memory vLLM profiles
+            wait for one another (engine/start.py).
 
     Returns:
         A result for each check, in the plan's order.
@@ -58,7 +64,6 @@ def run_plan(
                 models[copy.name] = _copied(copy, models, scratch)
             starts = [_placed(start, models, environment, scratch) for start in plan.starts]
             told = _Told(say, len(starts))
-            at_once = _AT_ONCE[environment.device]
             outcomes = run_starts(starts, children, scratch, at_once=at_once, on_end=told.outcome)
     finally:
         children.close()

@@ -95,7 +95,8 @@ def run(wish: Wish, repo: Path | None, upstream: Upstream) -> Report:
             f"{len(plan.starts)} engine starts, {len(plan.checks)} checks"
         )
         kept = upstream.cache / "smoke"
-        results = run_plan(plan, environment, scratch, kept, upstream.progress.say)
+        say = upstream.progress.say
+        results = run_plan(plan, environment, scratch, kept, say, at_once=host.engines)
     held = _held(wish, results, subject, device)
     seconds = time.monotonic() - began
     ran = Ran(
