@@ -81,7 +81,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     """
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        mode = path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~_umask()
+        mode = path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~umask()
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:80]}.")
         try:
             with os.fdopen(handle, "wb") as stream:
@@ -143,7 +143,8 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _umask() -> int:
+def umask() -> int:
+    """The process's umask."""
     # There is no way to read the umask without setting it; vpatch writes from one thread.
     mask = os.umask(0o022)
     os.umask(mask)
