@@ -42,7 +42,6 @@ class Known:
 
 _ANYWHERE: tuple[Device, ...] = ("cpu", "cuda")
 _GPU: tuple[Device, ...] = ("cuda",)
-# Seen for llama-nested and mla-yarn; the random drafters, of the same form and ids, came later.
 _NESTED_ON_MRV2 = r"((llama|mla)-random|llama-nested|mla-yarn)/v2/.*"
 
 KNOWN = (
