@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 import click
 
 from vpatch.cli_run import Run, json_option, repo_of, repo_option, source_options, upstream_of
+from vpatch.cli_series import export
 from vpatch.cli_smoke import smoke
 from vpatch.errors import HostError, InterruptedRunError, UsageError, VpatchError
 from vpatch.files import cache_dir
@@ -232,7 +233,8 @@ def inspect(run: Run, wheel: Path, base: Path | None) -> None:
     run.finish(verb.run(wheel, base))
 
 
-cli.add_command(smoke)
+for command in (export, smoke):
+    cli.add_command(command)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from vpatch.errors import FindingError, HostError
+from vpatch.errors import FindingError, HostError, UsageError
 from vpatch.patches.apply import Applied, apply_series, unpatched
 from vpatch.patches.pin import Pin
 from vpatch.patches.repo import pinned
@@ -115,6 +115,35 @@ def prepare(tag: str, repo: Path, upstream: Upstream, *, bare: bool = False) -> 
         applied = apply_series(mirror.git, release.tree, series, kind=release.kind)
         _check_tree(pin, release.kind, "patched", applied.tree)
     return Prepared(pin=pin, series=series, release=release, applied=applied)
+
+
+def fetch_sources(tag: str, upstream: Upstream, pin: Pin) -> tuple[Mirror, tuple[Release, ...]]:
+    """The release in every kind of source that its pin has, each with the pinned tree.
+
+    Raises:
+        HostError: network, disk, hash, hostile archive.
+        UsageError: the pin has a git source, and nobody says from where.
+        FindingError: a tree is not the one that the pin names.
+    """
+    mirror = Mirror.open(upstream.cache)
+    releases = tuple(_pinned_source(tag, upstream, pin, kind, mirror) for kind in pin.sources)
+    for release in releases:
+        _check_tree(pin, release.kind, "base", release.tree)
+    return mirror, releases
+
+
+def _pinned_source(tag: str, upstream: Upstream, pin: Pin, kind: str, mirror: Mirror) -> Release:
+    if kind == "git":
+        found = mirror.find(tag, "git") if upstream.git_url is None else None
+        if found is None and upstream.git_url is None:
+            raise UsageError(
+                f"the pin of {tag} has a git source, which is not in the mirror",
+                hint="Name upstream's repository with --upstream-git URL.",
+                code="source-missing",
+            )
+        return found or fetch(tag, upstream, pin)[1]
+    archive: ArchiveKind = "sdist" if kind == "sdist" else "wheel"
+    return fetch(tag, Upstream(upstream.cache, None, archive, upstream.progress), pin)[1]
 
 
 def _check_tree(pin: Pin, kind: str, which: str, tree: str) -> None:

@@ -228,13 +228,13 @@ def _end_of_message(raw: bytes, start: int, number: int) -> tuple[int, int]:
     position = start
     while position < len(raw):
         end = raw.find(b"\n", position) + 1 or len(raw)
-        if _ends_message(raw[position:end]):
+        if ends_message(raw[position:end]):
             return position, number
         position, number = end, number + 1
     return len(raw), number
 
 
-def _ends_message(line: bytes) -> bool:
+def ends_message(line: bytes) -> bool:
     """Where ``git mailinfo`` sees the patch begin."""
     if line.startswith((b"diff -", b"Index: ")):
         return True

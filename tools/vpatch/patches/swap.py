@@ -135,12 +135,17 @@ def replacing(
                 _clear(folder, scratch)
 
 
+def leftovers(folder: Path) -> list[Path]:
+    """What killed runs, or runs that are under way, have beside a folder."""
+    return sorted(folder.parent.glob(f"{_prefix(folder)}*"))
+
+
 def recover(folder: Path) -> None:
     """Cleans up behind killed runs: puts an old folder back, removes what is left over.
 
     Only for whoever holds the folder's lock.
     """
-    for scratch in sorted(folder.parent.glob(f"{_prefix(folder)}*")):
+    for scratch in leftovers(folder):
         _clear(folder, scratch)
 
 

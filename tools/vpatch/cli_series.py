@@ -1,0 +1,62 @@
+"""The verbs that change a series, as commands: export, edit, refresh, import."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from vpatch.cli_run import Run, json_option, repo_of, repo_option, upstream_of
+
+
+@click.command(short_help="Commits become the series.")
+@click.argument("tag")
+@click.option(
+    "--from",
+    "source",
+    required=True,
+    metavar="BRANCH|WORKTREE",
+    help="A worktree (its HEAD), or a branch of the repository of the current folder.",
+)
+@click.option(
+    "--base",
+    metavar="REV",
+    help="The commit below the first patch. [default: what `vpatch edit` noted, the pinned tree, "
+    "upstream's tag]",
+)
+@click.option(
+    "--drop",
+    metavar="NAME",
+    multiple=True,
+    help="A patch of the series that may go. Can be given again.",
+)
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 if something would change.")
+@click.option(
+    "--upstream-git",
+    metavar="URL",
+    help="Where the tag is, if the pin has a git source that is not in the mirror.",
+)
+@repo_option
+@json_option
+@click.pass_obj
+def export(
+    run: Run,
+    tag: str,
+    source: str,
+    base: str | None,
+    drop: Sequence[str],
+    check: bool,
+    upstream_git: str | None,
+    repo: Path | None,
+) -> None:
+    """Make the series of TAG from commits.
+
+    A patch keeps its bytes where they still make its commit. The new series is applied to every
+    pinned source before it takes the old one's place, in one step. A patch that is no commit any
+    more is refused unless --drop names it.
+    """
+    from vpatch.verbs import export as verb
+
+    wish = verb.Wish(source, Path.cwd(), base, tuple(drop), check)
+    run.finish(verb.run(tag, repo_of(repo), upstream_of(run, upstream_git), wish))

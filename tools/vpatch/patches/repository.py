@@ -1,0 +1,181 @@
+"""The user's own repositories: found, asked for little, and borrowed from.
+
+Nothing that makes bytes runs in them: their configuration, attributes, hooks, grafts and replace
+refs would have a say. A scratch repository reads their objects instead.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vpatch.errors import HostError, UsageError
+from vpatch.git import Git
+
+_UNFINISHED = {
+    "rebase-merge": "a rebase",
+    "rebase-apply": "a rebase or git am",
+    "MERGE_HEAD": "a merge",
+    "CHERRY_PICK_HEAD": "a cherry-pick",
+    "REVERT_HEAD": "a revert",
+    "sequencer": "a cherry-pick or revert of several commits",
+    "BISECT_LOG": "a bisection",
+}
+_OBJECT_ID_LENGTH = 40
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A git repository on this machine.
+
+    Attributes:
+        git_dir: Its git directory; that of the worktree, where it is a linked one.
+        common_dir: The directory with the objects, which linked worktrees share.
+        work_tree: Its working tree; None where it is bare.
+    """
+
+    git_dir: Path
+    common_dir: Path
+    work_tree: Path | None
+
+    def resolve(self, revision: str) -> str:
+        """The commit that a revision names.
+
+        Raises:
+            UsageError: it names none.
+            HostError: git failed.
+        """
+        commit = self.find(revision)
+        if commit is None:
+            raise UsageError(
+                f"{revision!r} is no commit of {self.work_tree or self.git_dir}",
+                hint="Name a branch, a tag, a commit id, or a folder that is a worktree.",
+                code="no-revision",
+            )
+        return commit
+
+    def find(self, revision: str) -> str | None:
+        """The commit that a revision names, or None."""
+        if "\0" in revision or not revision:
+            return None
+        asked = ("--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        output = Git(self.git_dir).run("rev-parse", *asked, ok=(0, 1, 128))
+        line = output.stdout.decode("ascii", "replace").strip()
+        return line if output.status == 0 and len(line) == _OBJECT_ID_LENGTH else None
+
+    def unfinished(self) -> str | None:
+        """What git is in the midst of here, in words; None where it is in the midst of nothing."""
+        return next(
+            (what for name, what in _UNFINISHED.items() if (self.git_dir / name).exists()), None
+        )
+
+    def changed_files(self) -> tuple[str, ...]:
+        """Files of the working tree that are not as HEAD has them, and untracked ones.
+
+        What the user's own git ignores counts as ignored, and a file that differs only by the line
+        ends that the user's git writes is as it was.
+        """
+        if self.work_tree is None:
+            return ()
+        git = Git(self.git_dir, work_tree=self.work_tree, user_config=True)
+        options = ("--porcelain", "-z", "--untracked-files=all", "--no-renames")
+        listed = git.output("-c", "core.autocrlf=input", "status", *options)
+        return tuple(
+            entry[3:].decode("utf-8", "surrogateescape") for entry in listed.split(b"\0") if entry
+        )
+
+
+def find_repository(start: Path, *, upwards: bool = True) -> Repository | None:
+    """The repository that a folder belongs to.
+
+    Args:
+        start: The folder.
+        upwards: Also look in the folders above it.
+
+    Raises:
+        HostError: a repository is there, and it cannot be read.
+    """
+    start = Path(os.path.abspath(start))  # noqa: PTH100 - ".." goes, links stay
+    for folder in (start, *start.parents) if upwards else (start,):
+        if (folder / ".git").exists():
+            return _repository(_git_dir(folder / ".git"), folder)
+        if _is_git_dir(folder):
+            return _repository(folder, None)
+    return None
+
+
+@contextmanager
+def scratch_repository(*lenders: Path) -> Iterator[Git]:
+    """A bare repository that reads the objects of others, gone afterwards.
+
+    Args:
+        lenders: Git directories (common ones) with objects.
+
+    Raises:
+        HostError: git failed, or a lender's objects are of another kind.
+    """
+    with tempfile.TemporaryDirectory(prefix="vpatch-scratch-") as folder:
+        git = Git(Path(folder) / "scratch.git")
+        git.git_dir.mkdir()
+        git.run("init", "--quiet", "--bare", "--template=", "--object-format=sha1")
+        info = git.git_dir / "objects" / "info"
+        info.mkdir(parents=True, exist_ok=True)
+        objects = [os.fsencode((lender / "objects").resolve()) for lender in lenders]
+        (info / "alternates").write_bytes(b"".join(_alternate(path) + b"\n" for path in objects))
+        shallow = [lender / "shallow" for lender in lenders if (lender / "shallow").is_file()]
+        if shallow:
+            lines = {line for path in shallow for line in path.read_bytes().split()}
+            cut = b"".join(line + b"\n" for line in sorted(lines))
+            (git.git_dir / "shallow").write_bytes(cut)
+        yield git
+
+
+def _alternate(path: bytes) -> bytes:
+    """A path as ``objects/info/alternates`` spells it."""
+    if not path.startswith((b'"', b"#")) and b"\n" not in path:
+        return path
+    escaped = path.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+    return b'"' + escaped + b'"'
+
+
+def _is_git_dir(folder: Path) -> bool:
+    return (folder / "HEAD").is_file() and all(
+        (folder / part).is_dir() for part in ("objects", "refs")
+    )
+
+
+def _git_dir(dot_git: Path) -> Path:
+    """Where ``.git`` is, or where the file of that name says it is."""
+    if dot_git.is_dir():
+        return dot_git
+    text = _first_line(dot_git)
+    if not text.startswith("gitdir: "):
+        raise _damaged(dot_git)
+    return dot_git.parent / text.removeprefix("gitdir: ")
+
+
+def _repository(git_dir: Path, work_tree: Path | None) -> Repository:
+    commondir = git_dir / "commondir"
+    common = git_dir / _first_line(commondir) if commondir.is_file() else git_dir
+    if not (git_dir / "HEAD").is_file() or not (common / "objects").is_dir():
+        raise _damaged(git_dir)
+    return Repository(git_dir, Path(os.path.normpath(common)), work_tree)
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return os.fsdecode(path.read_bytes().split(b"\n")[0].rstrip(b"\r"))
+    except OSError as error:
+        raise HostError(f"{path} cannot be read: {error.strerror}", code="git") from error
+
+
+def _damaged(path: Path) -> HostError:
+    return HostError(
+        f"{path} is no git repository that can be read",
+        hint=f"git -C {path.parent} status says what git finds there.",
+        code="git",
+    )

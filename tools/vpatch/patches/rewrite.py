@@ -1,0 +1,133 @@
+"""The last stage of every verb that rewrites a series: verify it in scratch, then swap it in."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vpatch.errors import FindingError
+from vpatch.findings import Finding, FindingsError
+from vpatch.git import Git
+from vpatch.patches.apply import is_set_aside
+from vpatch.patches.export import NewSeries, is_ours, series_files
+from vpatch.patches.pin import PIN, Pin
+from vpatch.patches.pinning import make_pin
+from vpatch.patches.series import LISTING, Series, lint
+from vpatch.patches.swap import Content, Replacement
+from vpatch.upstream.mirror import Release
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A verified series, not yet written.
+
+    Attributes:
+        files: What vpatch writes in the folder: the patches, ``series``, ``pin.toml``.
+        changed: Whether that differs from what the folder holds.
+    """
+
+    series: Series
+    pin: Pin
+    files: Mapping[str, bytes]
+    changed: bool
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the patched release is to be.
+
+    Attributes:
+        base_tree: The tree that the new patches were made on.
+        tree: What they make of it.
+    """
+
+    base_tree: str
+    tree: str
+
+
+def verified(
+    git: Git,
+    *,
+    folder: Path,
+    before: Content,
+    pin: Pin,
+    new: NewSeries,
+    releases: Sequence[Release],
+    wanted: Wanted,
+) -> Rewritten:
+    """Reads a new series as any user would, applies it to every source, and makes its pin.
+
+    Args:
+        git: A repository of our own that has the objects of the mirror and of the branch.
+        folder: ``patches/TAG``; it is not written.
+        before: What it holds (``read_folder``).
+        pin: Its pin so far.
+        new: What the series is to be.
+        releases: The release in every kind of source that the pin has.
+        wanted: What has to come out.
+
+    Raises:
+        FindingsError: lint finds something, or a patch does not fit a source in place.
+        PatchConflictError: a patch does not fit a source.
+        FindingError: another tree comes out than the wanted one.
+        HostError: git failed, or the disk refused.
+    """
+    files = series_files(before[LISTING][2], new)
+    series = _read_again(files, folder, pin.tag)
+    made = make_pin(git, series=series, releases=releases, wheels=(), previous=pin)
+    for release in releases:
+        _check_tree(git, series, release, made.sources[release.kind].patched_tree, wanted)
+    files[PIN] = made.to_toml()
+    standing = {path: entry[2] for path, entry in before.items() if is_ours(path)}
+    return Rewritten(series, made, files, changed=files != standing)
+
+
+def write(replacement: Replacement, rewritten: Rewritten) -> None:
+    """Swaps a verified series in, if it differs; what is not vpatch's is carried over.
+
+    Raises:
+        FindingError: somebody else changed the folder meanwhile.
+        HostError: the disk refused; the old series stands.
+    """
+    if rewritten.changed:
+        replacement.write(rewritten.files, ours=is_ours)
+
+
+def _read_again(files: Mapping[str, bytes], folder: Path, tag: str) -> Series:
+    with tempfile.TemporaryDirectory(prefix="vpatch-series-") as scratch:
+        place = Path(scratch) / tag
+        place.mkdir()
+        for name, data in files.items():
+            (place / name).write_bytes(data)
+        findings = [_placed(finding, place, folder) for finding in lint(place)]
+        if findings:
+            raise FindingsError(findings, hint="Nothing was written. Change the commits.")
+        return replace(Series.read(place, tag), folder=folder)
+
+
+def _placed(finding: Finding, scratch: Path, folder: Path) -> Finding:
+    return replace(finding, file=finding.file.replace(str(scratch), str(folder), 1))
+
+
+def _check_tree(git: Git, series: Series, release: Release, tree: str, wanted: Wanted) -> None:
+    """The source's patched tree is the wanted one, or at least every touched file is."""
+    if release.tree == wanted.base_tree:
+        wrong = [] if tree == wanted.tree else ["the tree"]
+    else:
+        there = [
+            path
+            for patch in series.patches
+            if not (release.kind == "wheel" and is_set_aside(patch))
+            for path in patch.paths
+        ]
+        have, want = (git.blob_ids(each, there) if there else {} for each in (tree, wanted.tree))
+        wrong = [path for path in there if have.get(path) != want.get(path)]
+    if wrong:
+        raise FindingError(
+            f"the new series makes another {release.kind} of {series.tag} than the branch: "
+            f"{wrong[0]} differs",
+            hint="Nothing was written. Report it, with the branch.",
+            code="trees-differ",
+        )
