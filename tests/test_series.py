@@ -48,10 +48,38 @@ def test_a_good_series_is_read_in_order(folder: Path) -> None:
 
 def test_comments_and_empty_lines_are_quilts(folder: Path) -> None:
     (folder / "series").write_text(
-        "# first\n\n0001-one.patch  # why\n0002-two.patch\n  \n0003-three.patch"
+        "# first\n\n0001-one.patch  # why\n0002-two.patch\n\n0003-three.patch\n"
     )
     assert len(Series.read(folder).patches) == 3
     assert lint(folder) == ()
+    (folder / "series").write_bytes(b"0001-one.patch\r\n0002-two.patch\n  \n 0003-three.patch")
+    assert len(Series.read(folder).patches) == 3
+    assert found(folder) == [
+        ("series", 1, "series-blank"),
+        ("series", 3, "series-blank"),
+        ("series", 4, "series-blank"),
+        ("series", 4, "series-end"),
+    ]
+
+
+def test_numbers_count_the_patches(lab: Lab, tmp_path: Path) -> None:
+    steps = [Step(f"000{n}-{n}.patch", {f"f{n}": b"x\n"}, subject=str(n)) for n in (1, 3, 4)]
+    lab.series(tmp_path / TAG, steps)
+    assert found(tmp_path / TAG) == [("series", 2, "number")]
+    assert "whose number is 0002" in lint(tmp_path / TAG)[0].message
+
+
+def test_a_name_too_long_for_a_listing(lab: Lab, tmp_path: Path) -> None:
+    lab.series(tmp_path / TAG, [Step(f"0001-{'a' * 80}.patch", {"f": b"x\n"}, subject="a")])
+    assert found(tmp_path / TAG) == [("series", 1, "long-name")]
+
+
+@pytest.mark.parametrize("name", ["0001-one.patch.rej", "a.orig", "0004-x.diff", "b~", "x.mbox"])
+def test_leftovers_are_no_part_of_a_series(folder: Path, name: str) -> None:
+    (folder / name).write_bytes(b"")
+    assert found(folder) == [(name, None, "stray-file")]
+    (folder / name).rename(folder / "README")
+    assert found(folder) == []
 
 
 def test_the_hash_covers_names_bytes_and_order_only(folder: Path) -> None:

@@ -103,14 +103,25 @@ def pin(
 
 @cli.command(short_help="Check the form of series.")
 @click.argument("tags", metavar="[TAG...]", nargs=-1)
+@click.option(
+    "--since",
+    metavar="REV",
+    default="HEAD",
+    show_default=True,
+    help="The commit of this repository whose pins count as published: changed bytes need a "
+    "later revision than theirs.",
+)
 @repo_option
 @json_option
 @click.pass_obj
-def lint(run: Run, tags: Sequence[str], repo: Path | None) -> None:
-    """Check the form of series: names, trailers, messages, the `series` file, the pin."""
+def lint(run: Run, tags: Sequence[str], since: str, repo: Path | None) -> None:
+    """Check the form of series: names, trailers, messages, diffs, the `series` file, the pin.
+
+    Needs no release and no network. Each finding names file and line, and how to mend it.
+    """
     from vpatch.verbs import lint as verb
 
-    run.finish(verb.run(repo_of(repo), tags))
+    run.finish(verb.run(repo_of(repo), tags, since=since))
 
 
 @cli.command(short_help="Apply a series without a checkout.")

@@ -17,12 +17,14 @@ class Finding:
         line: Line in that file, from 1; None where the whole file is meant.
         code: Stable machine-readable name of the rule.
         message: One sentence: what is wrong, and what would be right.
+        mend: The next step: how to mend it; empty where the check does not say.
     """
 
     file: str
     line: int | None
     code: str
     message: str
+    mend: str = ""
 
     @property
     def place(self) -> str:
@@ -39,6 +41,7 @@ class Finding:
             "line": self.line,
             "code": self.code,
             "message": self.message,
+            **({"mend": self.mend} if self.mend else {}),
         }
 
 

@@ -261,6 +261,8 @@ class _Section:
             (file,) = PatchSet.from_string(text.decode("latin-1"))
         except (UnidiffParseError, ValueError) as error:
             raise self.refused(f"cannot be read: {str(error).strip()}") from error
+        if not (file and all(file)):
+            raise self.refused("cannot be read: a hunk stands where none can, or has no lines")
         self._check_rest(1 + max(_position(line) for line in file[-1]))
         return tuple(self._hunk(hunk) for hunk in file)
 

@@ -6,13 +6,17 @@ import re
 from collections.abc import Iterator
 
 from vpatch.findings import Finding
+from vpatch.patches.form import lint_form
 from vpatch.patches.mbox import lost_prefix
 from vpatch.patches.patch import Patch
 
 _TOPIC = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 # OpenEmbedded's words; the ones that point at something outside must say at what.
 _STATUS = re.compile(
-    r"Pending(?: \[.+\])?|(?:Submitted|Backport|Denied|Inappropriate) \[.+\]", re.DOTALL
+    r"Pending(?: \[[^\]]*\w.*\])?"
+    r"|(?:Submitted|Denied) \[.*(?:https?://\S+|#[0-9]+|\S+@\S+).*\]"
+    r"|(?:Backport|Inappropriate) \[[^\]]*\w.*\]",
+    re.DOTALL,
 )
 _FORWARDED = re.compile(r"no|not-needed|https?://\S+")
 _SIGN_OFF = re.compile(r"[^<>]+ <(?P<email>[^<>\s]+@[^<>\s]+)>")
@@ -30,13 +34,14 @@ def lint_patch(patch: Patch) -> Iterator[Finding]:
         patch,
         "Upstream-Status",
         _STATUS,
-        "Pending, or Submitted, Backport, Denied or Inappropriate with a [reference]",
+        "Pending, Submitted or Denied with its [address], or Backport or Inappropriate with a [reason]",
     )
     if patch.trailer("Forwarded"):
         yield from _trailer(patch, "Forwarded", _FORWARDED, "no, not-needed or an address")
     yield from _sign_off(patch)
     yield from _message(patch)
     yield from _diff(patch)
+    yield from lint_form(patch)
 
 
 def _trailer(patch: Patch, key: str, form: re.Pattern[str], wish: str) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from vpatch.errors import UsageError
 from vpatch.findings import Finding, FindingsError
 from vpatch.patches.pin import PIN, Pin, is_tag
-from vpatch.patches.series import Series
+from vpatch.patches.series import LISTING, Series
 from vpatch.tags import parse_tag, version_of
 
 PATCHES = "patches"
@@ -75,6 +75,13 @@ def existing_series(repo: Path, tag: str) -> Path:
 def pinned_tags(repo: Path) -> list[str]:
     """The releases that have a pin, oldest first."""
     tags = [path.parent.name for path in (repo / PATCHES).glob(f"*/{PIN}")]
+    return sorted((tag for tag in tags if is_tag(tag)), key=version_of)
+
+
+def series_tags(repo: Path) -> list[str]:
+    """The releases that have a series or a pin, oldest first."""
+    files = ((repo / PATCHES).glob(f"*/{name}") for name in (LISTING, PIN, "*.patch"))
+    tags = {path.parent.name for found in files for path in found}
     return sorted((tag for tag in tags if is_tag(tag)), key=version_of)
 
 

@@ -20,6 +20,9 @@ from vpatch.patches.patch import Patch
 from vpatch.tags import parse_tag
 
 LISTING = "series"
+_LONGEST_NAME = 80
+# What patch, editors and merges leave behind, and what may be meant as a patch.
+_STRAY = (".rej", ".orig", ".bak", "~", ".diff", ".mbox", ".eml", ".PATCH")
 _NAME = re.compile(r"[0-9]{4}-[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*\.patch")
 
 
@@ -88,7 +91,13 @@ def lint(folder: Path) -> tuple[Finding, ...]:
         HostError: a file cannot be opened.
     """
     read = _read(folder)
-    found = [*read.findings, *_order(folder, read.patches), *_same_subjects(folder, read.patches)]
+    found = [
+        *_listing_form(folder),
+        *read.findings,
+        *_numbers(folder, read.names),
+        *_same_subjects(folder, read.patches),
+        *_strays(folder),
+    ]
     for _, patch in read.patches:
         found += [_placed(folder, finding) for finding in lint_patch(patch)]
     return tuple(found)
@@ -98,6 +107,7 @@ def lint(folder: Path) -> tuple[Finding, ...]:
 class _Read:
     """What a folder holds: (line in ``series``, patch) pairs, and what stands in the way."""
 
+    names: dict[str, int]
     patches: tuple[tuple[int, Patch], ...]
     findings: tuple[Finding, ...]
 
@@ -124,7 +134,7 @@ def _read(folder: Path) -> _Read:
         findings += troubles
         if patch is not None:
             patches.append((line, patch))
-    return _Read(tuple(patches), tuple(findings))
+    return _Read(names, tuple(patches), tuple(findings))
 
 
 def _read_patch(folder: Path, name: str, line: int) -> tuple[Patch | None, list[Finding]]:
@@ -178,14 +188,41 @@ def _bytes(path: Path) -> bytes:
         ) from error
 
 
-def _order(folder: Path, patches: tuple[tuple[int, Patch], ...]) -> Iterator[Finding]:
+def _numbers(folder: Path, names: dict[str, int]) -> Iterator[Finding]:
     last = ""
-    for line, patch in patches:
-        number = patch.file.split("-")[0]
+    for name, line in names.items():
+        number = name[:4]
         if number <= last:
-            message = f"{patch.file} stands behind number {last}: git am goes by numbers"
+            message = f"{name} stands behind number {last}: git am goes by numbers"
             yield Finding(str(folder / LISTING), line, "order", message)
         last = max(last, number)
+        if len(name) > _LONGEST_NAME:
+            message = f"{name} has {len(name)} characters, more than {_LONGEST_NAME}"
+            yield Finding(str(folder / LISTING), line, "long-name", message)
+    wrong = [n for n, name in enumerate(sorted(names), start=1) if name[:4] != f"{n:04}"]
+    if wrong:
+        name = sorted(names)[wrong[0] - 1]
+        message = f"{name} is patch {wrong[0]} of the series, whose number is {wrong[0]:04}"
+        yield Finding(str(folder / LISTING), names[name], "number", message)
+
+
+def _listing_form(folder: Path) -> Iterator[Finding]:
+    """What quilt and people do not see in the ``series`` file, and tools may trip over."""
+    lines = _bytes(folder / LISTING).split(b"\n")
+    listing = str(folder / LISTING)
+    for number, line in enumerate(lines, start=1):
+        if line != line.strip():
+            message = "the line has blanks, or a CR, at its start or end"
+            yield Finding(listing, number, "series-blank", message)
+    if lines[-1]:
+        yield Finding(listing, len(lines), "series-end", "the last line has no newline at its end")
+
+
+def _strays(folder: Path) -> Iterator[Finding]:
+    for path in sorted(folder.iterdir()):
+        if path.suffix != ".patch" and path.name.endswith(_STRAY):
+            message = "the file is a leftover, or a patch under a name that no tool applies"
+            yield Finding(str(path), None, "stray-file", message)
 
 
 def _same_subjects(folder: Path, patches: tuple[tuple[int, Patch], ...]) -> Iterator[Finding]:
