@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import multiprocessing
 import os
@@ -12,6 +13,7 @@ import pytest
 
 from kill_lab import contents, killed_at
 from vpatch.errors import FindingError, HostError, UsageError
+from vpatch.files import umask
 from vpatch.patches import swap
 from vpatch.patches.swap import read_folder, replacing
 
@@ -61,7 +63,7 @@ def test_the_new_files_and_what_is_not_ours(tmp_path: Path, either_way: None) ->
     assert os.readlink(folder / "link") == "/nowhere"  # noqa: PTH115
     assert (folder / "empty").is_dir()
     assert (folder / "README.md").stat().st_mode & 0o777 == 0o640
-    assert (folder / "0001-new.patch").stat().st_mode & 0o777 == 0o666 & ~swap.umask()
+    assert (folder / "0001-new.patch").stat().st_mode & 0o777 == 0o666 & ~umask()
     assert folder.stat().st_mode & 0o777 == 0o751
     assert beside(folder) == [".v9.9.9.lock", "home", "v9.9.9"]
 
@@ -69,7 +71,7 @@ def test_the_new_files_and_what_is_not_ours(tmp_path: Path, either_way: None) ->
 def test_a_folder_that_did_not_exist(tmp_path: Path) -> None:
     replace_it(tmp_path / "v9.9.9")
     assert contents(tmp_path / "v9.9.9") == NEW
-    assert (tmp_path / "v9.9.9").stat().st_mode & 0o777 == 0o777 & ~swap.umask()
+    assert (tmp_path / "v9.9.9").stat().st_mode & 0o777 == 0o777 & ~umask()
 
 
 def test_this_system_exchanges_in_one_step(tmp_path: Path) -> None:
@@ -91,8 +93,8 @@ def test_a_file_system_that_cannot_exchange(
         def renameat2(*_: object) -> int:
             return -1
 
-    monkeypatch.setattr(swap.ctypes, "CDLL", lambda *_, **__: Libc)
-    monkeypatch.setattr(swap.ctypes, "get_errno", lambda: number)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Libc)
+    monkeypatch.setattr(ctypes, "get_errno", lambda: number)
     folder = make(tmp_path / "v9.9.9")
     if number == errno.EACCES:
         with pytest.raises(HostError, match="cannot write"):
@@ -107,7 +109,7 @@ def test_a_file_system_that_cannot_exchange(
 def test_a_libc_without_the_call(
     libc: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swap.ctypes, "CDLL", lambda *_, **__: object())
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
     folder = make(tmp_path / "v9.9.9")
     replace_it(folder)
     assert contents(folder) == {**NEW, **NOTES}

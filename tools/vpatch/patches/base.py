@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from vpatch.errors import FindingError, UsageError
 from vpatch.git import Git
-from vpatch.patches.commits import commit_name
+from vpatch.patches.commit_object import commit_name
 from vpatch.patches.pin import Pin
 from vpatch.patches.repository import Repository
 

@@ -5,21 +5,24 @@ What does not come through the mail whole is refused, by the commit: nothing is 
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from email.utils import mktime_tz, parsedate_tz
 from pathlib import Path
 
 from vpatch.errors import UsageError
 from vpatch.findings import Finding, FindingsError
 from vpatch.git import Git
-from vpatch.patches.mbox import Mail, ends_message, lost_prefix, strip_space
+from vpatch.patches.commit_object import (
+    CommitObject,
+    Date,
+    commit_name,
+    object_findings,
+    read_date,
+)
+from vpatch.patches.mbox import Mail, strip_space
 from vpatch.patches.patch import Patch
 
-_WHO = re.compile(rb"(?P<name>.*?) ?<(?P<email>[^<>]*)> (?P<when>-?\d+) (?P<zone>[+-]\d{4})")
-_UTF_8 = ("", "utf-8", "utf8")
 # Everything that a setting could change is said, so that every git says the same.
 _FORMAT = (
     "--zero-commit",
@@ -46,14 +49,6 @@ _FORMAT = (
     "--dst-prefix=b/",
     "--submodule=short",
 )
-
-
-@dataclass(frozen=True)
-class Date:
-    """When a commit was written: seconds since 1970 and the zone's seconds east of Greenwich."""
-
-    seconds: int
-    zone: int
 
 
 @dataclass(frozen=True)
@@ -96,11 +91,6 @@ class Commit:
         )
 
 
-def commit_name(commit: str) -> str:
-    """A commit, as findings name it in the place of a file."""
-    return f"commit {commit[:12]}"
-
-
 def read_commits(git: Git, base: str, head: str) -> tuple[Commit, ...]:
     """The commits behind ``base`` up to ``head``, oldest first.
 
@@ -117,12 +107,12 @@ def read_commits(git: Git, base: str, head: str) -> tuple[Commit, ...]:
     if not ids:
         return ()
     objects = git.read_blobs(ids)
-    bare = [_Object.parse(each, objects[each]) for each in ids]
+    bare = [CommitObject.parse(each, objects[each]) for each in ids]
     trees = [git.line("rev-parse", "--verify", f"{base}^{{tree}}"), *(one.tree for one in bare)]
     findings = [
         finding
         for one, before in zip(bare, trees, strict=False)
-        for finding in _object_findings(one, before)
+        for finding in object_findings(one, before)
     ]
     if findings:
         raise FindingsError(findings, hint=_REWORD)
@@ -137,65 +127,6 @@ def read_commits(git: Git, base: str, head: str) -> tuple[Commit, ...]:
 
 
 _REWORD = "Change the commit (git rebase -i, reword or edit), and run it again."
-
-
-def read_date(text: str) -> Date | None:
-    """A mail's date; None where it is none."""
-    parts = parsedate_tz(text)
-    if parts is None:
-        return None
-    try:
-        return Date(mktime_tz(parts), parts[9] or 0)
-    except (OverflowError, ValueError):
-        return None
-
-
-@dataclass(frozen=True)
-class _Object:
-    """A commit object, taken apart."""
-
-    id: str
-    tree: str
-    parents: tuple[str, ...]
-    author: re.Match[bytes] | None
-    encoding: str
-    message: bytes
-
-    @classmethod
-    def parse(cls, commit: str, data: bytes) -> _Object:
-        head, _, message = data.partition(b"\n\n")
-        fields = [line.partition(b" ")[::2] for line in head.split(b"\n")]
-
-        def values(key: bytes) -> list[bytes]:
-            return [value for name, value in fields if name == key]
-
-        return cls(
-            id=commit,
-            tree=values(b"tree")[0].decode("ascii"),
-            parents=tuple(parent.decode("ascii") for parent in values(b"parent")),
-            author=_WHO.fullmatch(values(b"author")[0]),
-            encoding=(values(b"encoding") or [b""])[0].decode("ascii", "replace"),
-            message=message,
-        )
-
-    @property
-    def text(self) -> str:
-        return strip_space(self.message.decode("utf-8", "surrogateescape"))
-
-    @property
-    def subject(self) -> str:
-        return self.text.partition("\n")[0]
-
-    @property
-    def date(self) -> Date | None:
-        if self.author is None:
-            return None
-        zone = self.author["zone"]
-        seconds = int(zone[1:3]) * 3600 + int(zone[3:]) * 60
-        return Date(int(self.author["when"]), -seconds if zone[:1] == b"-" else seconds)
-
-    def found(self, code: str, message: str, line: int | None = None) -> Finding:
-        return Finding(commit_name(self.id), line, code, f"{message} ({self.subject[:60]!r})")
 
 
 def _linear(git: Git, base: str, head: str) -> list[str]:
@@ -223,40 +154,6 @@ def _linear(git: Git, base: str, head: str) -> list[str]:
     return [commit for commit, _ in rows]
 
 
-def _object_findings(one: _Object, tree_before: str) -> Iterator[Finding]:
-    """What keeps a commit from becoming a mail, told from the commit alone."""
-    if one.tree == tree_before:
-        yield one.found("empty-commit", "changes nothing")
-    if b"\0" in one.message:
-        yield one.found("nul", "holds a NUL in its message, at which git ends it")
-        return
-    try:
-        one.message.decode("utf-8")
-    except UnicodeDecodeError:
-        yield one.found("encoded", "has a message that is not UTF-8")
-        return
-    if one.encoding.lower() not in _UTF_8:
-        yield one.found("encoded", f"says that its message is {one.encoding}, not UTF-8")
-    yield from _line_findings(one)
-
-
-def _line_findings(one: _Object) -> Iterator[Finding]:
-    lines = one.text.removesuffix("\n").split("\n")
-    if lines == [""]:
-        yield one.found("no-subject", "has no message")
-        return
-    if lines[1:] and lines[1]:
-        message = "has a subject of several lines, which a mail joins: leave line 2 empty"
-        yield one.found("long-subject", message, 2)
-    lost = lost_prefix(f"[PATCH] {one.subject}")
-    if lost:
-        yield one.found("lost-prefix", f"has a subject of which git am would drop `{lost}`", 1)
-    for number, line in enumerate(lines[1:], start=2):
-        if ends_message(line.encode() + b"\n"):
-            message = f"has a line {line[:40]!r} in its message, at which git am ends it: indent it"
-            yield one.found("cut-message", message, number)
-
-
 def _mails(git: Git, base: str, head: str, count: int) -> list[bytes]:
     with tempfile.TemporaryDirectory(prefix="vpatch-mails-") as folder:
         git.run(
@@ -270,14 +167,14 @@ def _mails(git: Git, base: str, head: str, count: int) -> list[bytes]:
     return mails
 
 
-def _commit_or_findings(git: Git, one: _Object, raw: bytes) -> Commit | tuple[Finding, ...]:
+def _commit_or_findings(git: Git, one: CommitObject, raw: bytes) -> Commit | tuple[Finding, ...]:
     try:
         return _commit(git, one, raw)
     except FindingsError as error:
         return error.findings
 
 
-def _commit(git: Git, one: _Object, raw: bytes) -> Commit:
+def _commit(git: Git, one: CommitObject, raw: bytes) -> Commit:
     try:
         patch = Patch.parse(commit_name(one.id), raw)
     except FindingsError as error:
@@ -332,7 +229,7 @@ def _as_git_am_reads(git: Git, raw: bytes) -> dict[str, object]:
     }
 
 
-def _in_commit(finding: Finding, one: _Object, raw: bytes) -> Finding:
+def _in_commit(finding: Finding, one: CommitObject, raw: bytes) -> Finding:
     """A finding about a line of the mail, as one about a line of the commit's message."""
     body = raw.count(b"\n", 0, raw.find(b"\n\n")) + 3
     line = None if finding.line is None else finding.line - body + 3
