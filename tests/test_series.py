@@ -70,7 +70,7 @@ def test_numbers_count_the_patches(lab: Lab, tmp_path: Path) -> None:
 
 
 def test_a_name_too_long_for_a_listing(lab: Lab, tmp_path: Path) -> None:
-    lab.series(tmp_path / TAG, [Step(f"0001-{'a' * 80}.patch", {"f": b"x\n"}, subject="a")])
+    lab.series(tmp_path / TAG, [Step(f"0001-{'a' * 90}.patch", {"f": b"x\n"}, subject="a")])
     assert found(tmp_path / TAG) == [("series", 1, "long-name")]
 
 

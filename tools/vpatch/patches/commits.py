@@ -103,7 +103,7 @@ def read_commits(git: Git, base: str, head: str) -> tuple[Commit, ...]:
         FindingsError: the range is not linear, or a commit does not survive as a mail.
         HostError: git failed.
     """
-    ids = _linear(git, base, head)
+    ids = linear(git, base, head)
     if not ids:
         return ()
     objects = git.read_blobs(ids)
@@ -129,7 +129,7 @@ def read_commits(git: Git, base: str, head: str) -> tuple[Commit, ...]:
 _REWORD = "Change the commit (git rebase -i, reword or edit), and run it again."
 
 
-def _linear(git: Git, base: str, head: str) -> list[str]:
+def linear(git: Git, base: str, head: str) -> list[str]:
     """The ids of a range without merges, oldest first."""
     if git.run("merge-base", "--is-ancestor", base, head, ok=(0, 1)).status:
         raise UsageError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -56,6 +56,7 @@ def verified(
     new: NewSeries,
     releases: Sequence[Release],
     wanted: Wanted,
+    tolerated: Collection[str] = (),
 ) -> Rewritten:
     """Reads a new series as any user would, applies it to every source, and makes its pin.
 
@@ -67,6 +68,7 @@ def verified(
         new: What the series is to be.
         releases: The release in every kind of source that the pin has.
         wanted: What has to come out.
+        tolerated: Codes of lint's findings that do not stand in the way.
 
     Raises:
         FindingsError: lint finds something, or a patch does not fit a source in place.
@@ -75,7 +77,7 @@ def verified(
         HostError: git failed, or the disk refused.
     """
     files = series_files(before[LISTING][2], new)
-    series = _read_again(files, folder, pin.tag)
+    series = _read_again(files, folder, pin.tag, tolerated)
     made = make_pin(git, series=series, releases=releases, wheels=(), previous=pin)
     for release in releases:
         _check_tree(git, series, release, made.sources[release.kind].patched_tree, wanted)
@@ -95,13 +97,16 @@ def write(replacement: Replacement, rewritten: Rewritten) -> None:
         replacement.write(rewritten.files, ours=is_ours)
 
 
-def _read_again(files: Mapping[str, bytes], folder: Path, tag: str) -> Series:
+def _read_again(
+    files: Mapping[str, bytes], folder: Path, tag: str, tolerated: Collection[str]
+) -> Series:
     with tempfile.TemporaryDirectory(prefix="vpatch-series-") as scratch:
         place = Path(scratch) / tag
         place.mkdir()
         for name, data in files.items():
             (place / name).write_bytes(data)
-        findings = [_placed(finding, place, folder) for finding in lint(place)]
+        found = [finding for finding in lint(place) if finding.code not in tolerated]
+        findings = [_placed(finding, place, folder) for finding in found]
         if findings:
             raise FindingsError(findings, hint="Nothing was written. Change the commits.")
         return replace(Series.read(place, tag), folder=folder)

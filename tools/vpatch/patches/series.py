@@ -20,7 +20,7 @@ from vpatch.patches.patch import Patch
 from vpatch.tags import parse_tag
 
 LISTING = "series"
-_LONGEST_NAME = 80
+_LONGEST_NAME = 90
 # What patch, editors and merges leave behind, and what may be meant as a patch.
 _STRAY = (".rej", ".orig", ".bak", "~", ".diff", ".mbox", ".eml", ".PATCH")
 _NAME = re.compile(r"[0-9]{4}-[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*\.patch")
