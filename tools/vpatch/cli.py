@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 import click
 
 from vpatch.cli_run import Run, json_option, repo_of, repo_option, source_options, upstream_of
-from vpatch.cli_series import export
+from vpatch.cli_series import export, import_
 from vpatch.cli_smoke import smoke
 from vpatch.errors import HostError, InterruptedRunError, UsageError, VpatchError
 from vpatch.files import cache_dir
@@ -244,7 +244,7 @@ def inspect(run: Run, wheel: Path, base: Path | None) -> None:
     run.finish(verb.run(wheel, base))
 
 
-for command in (export, smoke):
+for command in (export, import_, smoke):
     cli.add_command(command)
 
 

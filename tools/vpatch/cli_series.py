@@ -60,3 +60,64 @@ def export(
 
     wish = verb.Wish(source, Path.cwd(), base, tuple(drop), check)
     run.finish(verb.run(tag, repo_of(repo), upstream_of(run, upstream_git), wish))
+
+
+@click.command("import", short_help="Mails or a branch become patches.")
+@click.argument("tag")
+@click.argument("source", metavar="MBOX|BRANCH")
+@click.option("--topic", required=True, metavar="TOPIC", help="The purpose that they belong to.")
+@click.option(
+    "--after",
+    metavar="NAME",
+    help="Place them behind this patch. [default: behind the topic's last one, else at the end]",
+)
+@click.option(
+    "--base",
+    metavar="REV",
+    help="The commit below a branch's first one. [default: what `vpatch edit` noted, else where "
+    "the branch left HEAD]",
+)
+@click.option(
+    "--upstream-status",
+    metavar="TEXT",
+    default="Pending",
+    show_default=True,
+    help="Upstream-Status of patches that have none: Backport [https://...].",
+)
+@click.option(
+    "--sign-off", metavar="'NAME <MAIL>'", help="Who signs the patches off, besides their authors."
+)
+@click.option(
+    "--upstream-git",
+    metavar="URL",
+    help="Where the tag is, if the pin has a git source that is not in the mirror.",
+)
+@repo_option
+@json_option
+@click.pass_obj
+def import_(
+    run: Run,
+    tag: str,
+    source: str,
+    topic: str,
+    after: str | None,
+    base: str | None,
+    upstream_status: str,
+    sign_off: str | None,
+    upstream_git: str | None,
+    repo: Path | None,
+) -> None:
+    """Put a colleague's patches, or a backport, into the series of TAG.
+
+    MBOX is what git format-patch writes, one mail or many, as files or as mail programs save
+    them; - reads it from standard input. BRANCH is a branch of the repository of the current
+    folder, or the folder of a worktree. Each patch is placed by its lines or by a three-way merge,
+    the later ones follow, and everything is verified before the new series takes the old one's
+    place. Missing trailers are added; tests and package are set apart.
+    """
+    from vpatch.patches.draft import Trailers
+    from vpatch.verbs import import_ as verb
+
+    trailers = Trailers(topic, upstream_status, sign_off)
+    wish = verb.Wish(source, Path.cwd(), trailers, after, base)
+    run.finish(verb.run(tag, repo_of(repo), upstream_of(run, upstream_git), wish))
