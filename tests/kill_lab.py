@@ -67,14 +67,22 @@ def _child(moment: int, work: Callable[[], None]) -> None:
         os._exit(status)
 
 
-def moments(work: Callable[[], None], most: int = 100_000) -> int:
-    """How many steps on the disk the work has: it is run until it survives."""
+def moments(work: Callable[[], None], prepare: Callable[[], None]) -> int:
+    """How many steps on the disk the work has: it is run until it survives.
+
+    ``prepare`` makes everything as it was before each run.
+    """
+
+    def dies(moment: int) -> bool:
+        prepare()
+        return killed_at(moment, work)
+
     low, high = 0, 1
-    while high < most and killed_at(high, work):
+    while dies(high):
         low, high = high, high * 2
     while low + 1 < high:
         middle = (low + high) // 2
-        low, high = (middle, high) if killed_at(middle, work) else (low, middle)
+        low, high = (middle, high) if dies(middle) else (low, middle)
     return high
 
 

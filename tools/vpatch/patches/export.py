@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from vpatch.errors import UsageError
 from vpatch.findings import Finding, FindingsError
 from vpatch.git import Git
-from vpatch.patches.apply import CLEAN, PatchConflictError, apply_series
+from vpatch.patches.apply import CLEAN, PatchConflictError, apply_series, is_set_aside
 from vpatch.patches.commits import Commit
 from vpatch.patches.patch import Patch
 from vpatch.patches.pin import PIN
@@ -76,7 +76,12 @@ class NewSeries:
 
 
 def export(
-    git: Git, old: Series, commits: Sequence[Commit], drop: Collection[str] = ()
+    git: Git,
+    old: Series,
+    commits: Sequence[Commit],
+    drop: Collection[str] = (),
+    *,
+    kind: str = "sdist",
 ) -> NewSeries:
     """The series that a branch's commits are.
 
@@ -85,6 +90,7 @@ def export(
         old: The series so far.
         commits: The branch's commits, oldest first.
         drop: Old patches that may go.
+        kind: The kind of source that the branch stands on.
 
     Raises:
         FindingsError: a patch of the old series is among the commits no more, and not dropped.
@@ -97,10 +103,7 @@ def export(
     _check_drop(old, lost, drop)
     missing = [patch for patch in lost if patch.file not in drop]
     if missing:
-        raise FindingsError(
-            [_lost(old, patch) for patch in missing],
-            hint="If they are to go: " + " ".join(f"--drop {patch.file}" for patch in missing),
-        )
+        raise FindingsError([_lost(old, patch) for patch in missing], hint=_for_lost(missing, kind))
     entries = (
         _entry(git, old, number, commit, matched.get(commit.id))
         for number, commit in enumerate(commits, start=1)
@@ -147,7 +150,9 @@ def diff_id(patch: Patch) -> str:
 
 def slug(subject: str) -> str:
     """A subject as part of a file name: small ASCII letters and digits, joined by ``-``."""
-    ascii_only = unicodedata.normalize("NFKD", subject).encode("ascii", "ignore").decode().lower()
+    ascii_only = (
+        unicodedata.normalize("NFKD", subject.casefold()).encode("ascii", "ignore").decode()
+    )
     plain = re.sub(r"'s\b", "", ascii_only)
     plain = re.sub(r"(?<=[0-9])\.(?=[0-9])", "", plain)
     words = _NOT_IN_SLUG.sub("-", plain).strip("-")
@@ -210,6 +215,15 @@ def _lost(old: Series, patch: Patch) -> Finding:
         "lost-patch",
         f"no commit is this patch any more ({patch.subject!r}): it would be lost",
     )
+
+
+def _for_lost(missing: Sequence[Patch], kind: str) -> str:
+    if kind == "wheel" and any(is_set_aside(patch) for patch in missing):
+        return (
+            "The branch stands on the wheel's files, to which patches of tests do not apply: "
+            "work on a branch of the sdist (vpatch apply TAG --source sdist --worktree DIR)."
+        )
+    return "If they are to go: " + " ".join(f"--drop {patch.file}" for patch in missing)
 
 
 def _entry(git: Git, old: Series, number: int, commit: Commit, patch: Patch | None) -> Entry:

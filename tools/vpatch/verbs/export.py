@@ -61,7 +61,7 @@ def run(tag: str, repo: Path, upstream: Upstream, wish: Wish) -> Report:
             head = repository.resolve(revision)
             base = find_base(repository, git, pin, head, wish.base)
             commits = read_commits(git, base.commit, head)
-            new = export(git, old, commits, wish.drop)
+            new = export(git, old, commits, wish.drop, kind=base.kind)
             tree = commits[-1].tree if commits else base.tree
             rewritten = verified(
                 git,
