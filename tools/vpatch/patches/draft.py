@@ -142,4 +142,5 @@ def diff_of(text: bytes) -> bytes:
     diff = text[found.start() :]
     signature = SIGNATURE.search(diff)
     diff = diff[: signature.start() + 1] if signature else diff
-    return diff.rstrip(b"\n") + b"\n"
+    # An empty line at the end is the end of a binary diff.
+    return diff if diff.endswith(b"\n") else diff + b"\n"

@@ -14,6 +14,7 @@ from vpatch.git import Git
 from vpatch.patches.draft import Draft, diff_of
 from vpatch.patches.mbox import lost_prefix, strip_space
 
+_START = re.compile(rb"\s*(?:From |[!-9;-~]+:)")
 _NUMBER = re.compile(r"\[[^\]]*PATCH[^\]]*?\b(\d+)/(\d+)\s*\]")
 
 
@@ -77,9 +78,10 @@ def _split(git: Git, data: bytes, name: str) -> list[bytes]:
         parts.mkdir()
         options = ("-b", "--keep-cr", f"-o{parts}")
         output = git.run("mailsplit", *options, "--", str(box), ok=(0, 1, 128))
-        if output.status or not data.strip():
+        if output.status or not _START.match(data):
+            why = output.complaint if output.status else "it does not start as a mail does"
             raise FindingError(
-                f"{name} is no mailbox: " + (output.complaint if output.status else "it is empty"),
+                f"{name} is no mailbox: {why}",
                 hint="Give what git format-patch --stdout writes, or one mail.",
                 code="not-a-mailbox",
             )

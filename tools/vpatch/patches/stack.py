@@ -1,8 +1,8 @@
 """Patches put one behind the other as commits, without a checkout: in place, or by three-way.
 
 A three-way merge starts from the file that the patch was made on. Where git has that file, its
-word counts more than that of a hunk which fits at another line: the other line may be another
-function.
+word counts more than that of lines which fit: they may stand in another function, or be there a
+second time already.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vpatch.errors import ConflictError
 from vpatch.git import Git
-from vpatch.patches.apply import CLEAN, OFFSET, Conflict, PatchConflictError, apply_series
+from vpatch.patches.apply import Conflict, PatchConflictError, apply_series
 from vpatch.patches.patch import Patch
 from vpatch.patches.series import Series
 
@@ -92,19 +92,20 @@ class Stack:
 
     def _placed(self, patch: Patch, name: str) -> tuple[str, str]:
         tree, verdict, conflict = self._directly(patch)
-        if verdict == CLEAN or not self._has_bases(patch):
-            if conflict is not None:
-                raise StackConflictError(conflict, name, f"behind {self.behind}")
+        if verdict and self._has_its_files(patch):
             return tree, verdict
-        merged, conflicted = self._merged(patch)
-        if merged is not None:
-            return merged, OFFSET if merged == tree and verdict else THREE_WAY
+        if self._can_merge(patch):
+            merged, conflicted = self._merged(patch)
+            if merged is not None:
+                return merged, verdict if verdict and merged == tree else THREE_WAY
+        elif verdict:
+            return tree, verdict
         if conflict is not None:
             raise StackConflictError(conflict, name, f"behind {self.behind}")
         raise ConflictError(
-            f"{name} does not fit behind {self.behind}: its lines of {conflicted} stand somewhere "
-            "else, and a merge with the file that they were made on conflicts",
-            hint=f"Nothing was written. Look whether {conflicted} is still the place for it, and "
+            f"{name} does not fit behind {self.behind}: its lines of {conflicted} stand there, but a "
+            "merge with the file that they were made on conflicts",
+            hint=f"Nothing was written. Look whether {conflicted} still has the place for it, and "
             "rebase the change on the series (vpatch edit).",
             code="conflict",
         )
@@ -118,7 +119,13 @@ class Stack:
             return "", "", error.conflict
         return applied.tree, applied.patches[0].verdict, None
 
-    def _has_bases(self, patch: Patch) -> bool:
+    def _has_its_files(self, patch: Patch) -> bool:
+        """Whether every file is, byte for byte, the one that the patch was made on."""
+        named = {change.path_old: change.blob_old for change in patch.files if change.path_old}
+        there = self.git.blob_ids(self.tree, named) if named else {}
+        return all(blob and there.get(path, "").startswith(blob) for path, blob in named.items())
+
+    def _can_merge(self, patch: Patch) -> bool:
         """Whether git has every file that the patch was made on."""
         wanted = {change.blob_old for change in patch.files if change.blob_old.strip(_NO_BLOB)}
         if not wanted:
