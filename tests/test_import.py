@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from kill_lab import contents
+from kill_lab import contents, killed_at, moments, spread
 from project_lab import STEPS, Project, committed, git, objects, vpatch, write
 from series_lab import TAG, Content, Step, numbered, plain_git
 from vpatch.patches.series import lint
@@ -511,3 +513,71 @@ def test_wrong_input_has_its_exit_code(
     after = contents(project.repo)
     assert {name for name in after if not name.endswith(".lock")} == set(before)
     assert all(after[name] == data for name, data in before.items())
+
+
+def test_kill_9_while_importing(project: Project, work: Path) -> None:
+    committed(work, {A: line(20, "twenty\nand more")}, "a: say twenty\n")
+    mail = mails(work)
+    old = contents(project.folder)
+    options = (*SIGN, "--after", STEPS[0].file)
+    assert imported(project, mail, *options) == 0
+    new = contents(project.folder)
+    assert new != old
+
+    def work_on() -> None:
+        if imported(project, "box", *options, "--json"):
+            raise SystemExit(3)
+
+    def restore() -> None:
+        shutil.rmtree(project.folder)
+        project.folder.mkdir()
+        for name, data in old.items():
+            (project.folder / name).write_bytes(data)
+
+    restore()
+    count = moments(work_on, restore)
+    seen = {"old": 0, "new": 0}
+    for moment in spread(count, 24):
+        restore()
+        assert killed_at(moment, work_on)
+        held = contents(project.folder)
+        assert held in (old, new)
+        seen["old" if held == old else "new"] += 1
+    assert seen["old"] > 6
+    assert seen["new"] > 0
+    restore()
+    assert imported(project, "box", *options) == 0
+    assert contents(project.folder) == new
+    project.check()
+
+
+def test_two_at_once_wait_for_each_other(project: Project, work: Path) -> None:
+    for number, name in ((20, "one"), (40, "two")):
+        git(work, "checkout", "-q", "-b", name, f"vpatch/{TAG}")
+        committed(work, {A: line(number, name)}, f"a: say {name}\n")
+    command = [sys.executable, "-m", "vpatch", "import", TAG, "--repo", str(project.repo), *TOPIC]
+    running = [
+        subprocess.Popen([*command, *SIGN, name], cwd=work, stdout=subprocess.DEVNULL)
+        for name in ("one", "two")
+    ]
+    assert [process.wait(120) for process in running] == [0, 0]
+    assert {patch.subject for patch in project.series.patches[5:]} == {"a: say one", "a: say two"}
+    assert project.pin.revision == 3
+    project.check()
+
+
+def test_standard_input_and_hundred_patches(project: Project, work: Path) -> None:
+    for number in range(100):
+        committed(work, {f"vllm/n{number % 9}.py": b"%d\n" % number}, f"n: say {number}\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "vpatch", "import", TAG, "-", *TOPIC, *SIGN, "--json"],
+        input=mails(work),
+        cwd=project.repo,
+        capture_output=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert len(json.loads(ran.stdout)["imported"]) == 100
+    assert len(project.names) == 105
+    assert project.tree() == git(work, "rev-parse", "HEAD^{tree}")
+    project.check()

@@ -61,7 +61,8 @@ def encoded(mail: bytes, how: str, *, crlf: bool = False) -> bytes:
     if how == "base64":
         text = base64.encodebytes(body)
     else:
-        text = quopri.encodestring(body).replace(b"\r\n", b"=0D\n")
+        text = quopri.encodestring(body).replace(b"=\r\n", b"=\n")
+        text = text.replace(b"\r\n", b"=0D\n")
     return b"\n".join([*kept, b"Content-Transfer-Encoding: " + how.encode(), b"", text])
 
 
