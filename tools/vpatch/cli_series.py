@@ -62,6 +62,62 @@ def export(
     run.finish(verb.run(tag, repo_of(repo), upstream_of(run, upstream_git), wish))
 
 
+@click.command(short_help="The series as commits, to work in.")
+@click.argument("tag")
+@click.argument("folder", metavar="[DIR]", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--discard",
+    is_flag=True,
+    help="Write an existing worktree anew, if nothing is in it that the series does not have.",
+)
+@click.option("--upstream-git", metavar="URL", help="Take the tag from this git remote.")
+@repo_option
+@json_option
+@click.pass_obj
+def edit(
+    run: Run,
+    tag: str,
+    folder: Path | None,
+    discard: bool,
+    upstream_git: str | None,
+    repo: Path | None,
+) -> None:
+    """Open a worktree with the series of TAG as commits, ready for vpatch export.
+
+    DIR is vllm-TAG beside the repository where it is not given. What the series does not have is
+    never thrown away: changed and untracked files, commits, stashes, branches.
+    """
+    from vpatch.verbs import edit as verb
+
+    run.finish(
+        verb.run(tag, repo_of(repo), upstream_of(run, upstream_git), folder, discard=discard)
+    )
+
+
+@click.command(short_help="Write one patch anew.")
+@click.argument("tag")
+@click.argument("name", metavar="NAME")
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 if something would change.")
+@click.option(
+    "--upstream-git",
+    metavar="URL",
+    help="Where the tag is, if the pin has a git source that is not in the mirror.",
+)
+@repo_option
+@json_option
+@click.pass_obj
+def refresh(
+    run: Run, tag: str, name: str, check: bool, upstream_git: str | None, repo: Path | None
+) -> None:
+    """Write the patch NAME of TAG anew on the tree before it: positions, blob ids, context.
+
+    Its message stays byte for byte. Patches behind it that fit only at an offset follow.
+    """
+    from vpatch.verbs import refresh as verb
+
+    run.finish(verb.run(tag, repo_of(repo), upstream_of(run, upstream_git), name, check=check))
+
+
 @click.command("import", short_help="Mails or a branch become patches.")
 @click.argument("tag")
 @click.argument("source", metavar="MBOX|BRANCH")

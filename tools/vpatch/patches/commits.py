@@ -24,19 +24,9 @@ from vpatch.patches.mbox import Mail, strip_space
 from vpatch.patches.patch import Patch
 
 # Everything that a setting could change is said, so that every git says the same.
-_FORMAT = (
-    "--zero-commit",
-    "--no-signature",
-    "--no-stat",
+DIFF_OPTIONS = (
     "--full-index",
-    "--no-numbered",
     "--binary",
-    "--subject-prefix=PATCH",
-    "--no-attach",
-    "--no-thread",
-    "--no-notes",
-    "--no-cover-letter",
-    "--encode-email-headers",
     "--unified=3",
     "--inter-hunk-context=0",
     "--diff-algorithm=myers",
@@ -48,6 +38,19 @@ _FORMAT = (
     "--src-prefix=a/",
     "--dst-prefix=b/",
     "--submodule=short",
+)
+_FORMAT = (
+    "--zero-commit",
+    "--no-signature",
+    "--no-stat",
+    "--no-numbered",
+    "--subject-prefix=PATCH",
+    "--no-attach",
+    "--no-thread",
+    "--no-notes",
+    "--no-cover-letter",
+    "--encode-email-headers",
+    *DIFF_OPTIONS,
 )
 
 

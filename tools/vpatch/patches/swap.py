@@ -127,17 +127,17 @@ def replacing(
             )
         with disk_errors(folder):
             recover(folder)
-            scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=_prefix(folder)))
+            scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=prefix(folder)))
         try:
             yield Replacement(folder, read_folder(folder), scratch)
         finally:
             with disk_errors(folder):
-                _clear(folder, scratch)
+                remove(folder, scratch)
 
 
 def leftovers(folder: Path) -> list[Path]:
     """What killed runs, or runs that are under way, have beside a folder."""
-    return sorted(folder.parent.glob(f"{_prefix(folder)}*"))
+    return sorted(folder.parent.glob(f"{prefix(folder)}*"))
 
 
 def recover(folder: Path) -> None:
@@ -146,7 +146,7 @@ def recover(folder: Path) -> None:
     Only for whoever holds the folder's lock.
     """
     for scratch in leftovers(folder):
-        _clear(folder, scratch)
+        remove(folder, scratch)
 
 
 def put_in_place(fresh: Path, folder: Path, scratch: Path) -> None:
@@ -193,7 +193,8 @@ def exchange(one: Path, other: Path) -> bool:
     raise OSError(number, os.strerror(number), str(other))
 
 
-def _prefix(folder: Path) -> str:
+def prefix(folder: Path) -> str:
+    """How scratch folders beside a folder are called."""
     return f".{folder.name}.vpatch-"
 
 
@@ -205,7 +206,8 @@ def _put_back(folder: Path, scratch: Path) -> None:
         sync_folder(folder.parent)
 
 
-def _clear(folder: Path, scratch: Path) -> None:
+def remove(folder: Path, scratch: Path) -> None:
+    """Removes a scratch folder, once the folder that it may hold is back in its place."""
     _put_back(folder, scratch)
     shutil.rmtree(scratch)
 

@@ -12,10 +12,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from vpatch.patches.apply import SET_ASIDE, Applied
 from vpatch.errors import FindingError, UsageError
 from vpatch.files import disk_errors
 from vpatch.git import Git
+from vpatch.patches.apply import SET_ASIDE, Applied
 from vpatch.patches.series import Series
 
 
@@ -64,8 +64,8 @@ def write_worktree(
             place.rename(folder)
     return Worktree(
         folder=folder,
-        branch=_branch(applied.tag),
-        base_ref=_base_ref(applied.tag),
+        branch=branch_name(applied.tag),
+        base_ref=base_ref(applied.tag),
         head=head,
         tree=applied.tree,
     )
@@ -88,9 +88,9 @@ def _check_vacant(folder: Path) -> None:
 
 def _fill(mirror: Git, commit: str, applied: Applied, series: Series, place: Path) -> str:
     git = Git(place / ".git", work_tree=place)
-    git.run("init", "--quiet", "--template=", f"--initial-branch={_branch(applied.tag)}")
+    git.run("init", "--quiet", "--template=", f"--initial-branch={branch_name(applied.tag)}")
     borrowed = _borrow(git, mirror)
-    git.run("update-ref", f"refs/{_base_ref(applied.tag)}", commit)
+    git.run("update-ref", f"refs/{base_ref(applied.tag)}", commit)
     git.run("update-ref", "HEAD", commit)
     git.run("reset", "--quiet", "--hard")
     _commit_patches(git, applied, series)
@@ -102,6 +102,7 @@ def _fill(mirror: Git, commit: str, applied: Applied, series: Series, place: Pat
             hint="vpatch lint says which patch the tools read differently.",
             code="trees-differ",
         )
+    git.run("update-ref", f"refs/{written_ref(applied.tag)}", head)
     _own(git, borrowed)
     return head
 
@@ -137,9 +138,16 @@ def _commit_patches(git: Git, applied: Applied, series: Series) -> None:
         git.run("am", "--quiet", "--committer-date-is-author-date", *map(str, mails))
 
 
-def _branch(tag: str) -> str:
+def branch_name(tag: str) -> str:
+    """The branch that has the series as commits."""
     return f"vpatch/{tag}"
 
 
-def _base_ref(tag: str) -> str:
+def base_ref(tag: str) -> str:
+    """The ref, below ``refs/``, of the release as it is."""
     return f"vpatch/base/{tag}"
+
+
+def written_ref(tag: str) -> str:
+    """The ref, below ``refs/``, of the branch as vpatch wrote it: nobody's work is in it."""
+    return f"vpatch/written/{tag}"

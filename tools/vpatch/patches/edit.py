@@ -1,0 +1,204 @@
+"""A worktree of a series for people to work in: written, recognized, and never thrown away."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vpatch.errors import FindingError, UsageError
+from vpatch.files import cache_dir, disk_errors, locked
+from vpatch.findings import FindingsError
+from vpatch.git import Git
+from vpatch.patches.commits import Commit, read_commits
+from vpatch.patches.export import KEPT, Entry, export, match
+from vpatch.patches.repository import Repository, find_repository, scratch_repository
+from vpatch.patches.series import Series
+from vpatch.patches.swap import prefix, put_in_place, recover, remove
+from vpatch.patches.worktree import base_ref, branch_name, written_ref
+
+_SHOWN = 5
+# What tools write by the thousand, and make again by themselves.
+_CACHES = {"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
+
+
+@dataclass(frozen=True)
+class State:
+    """What a worktree of ours holds.
+
+    Attributes:
+        is_series: Its commits are the series, patch by patch, and nothing else is going on.
+        unknown: What would be lost with it, a phrase each; empty where nothing would.
+    """
+
+    is_series: bool
+    unknown: tuple[str, ...]
+
+
+def look_at(folder: Path, series: Series) -> State | None:
+    """What a folder holds, if it is a worktree of this series' tag.
+
+    Returns:
+        None where there is nothing, or an empty folder.
+
+    Raises:
+        UsageError: something else is there.
+        HostError: git failed.
+    """
+    if not folder.is_symlink() and (
+        not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    ):
+        return None
+    repository = find_repository(folder, upwards=False) if folder.is_dir() else None
+    base = repository.find(f"refs/{base_ref(series.tag)}") if repository else None
+    if repository is None or base is None or repository.work_tree is None or folder.is_symlink():
+        raise UsageError(
+            f"{folder} is no worktree of {series.tag}, and nothing in it is going to be touched",
+            hint="Name a folder that does not exist: vpatch edit TAG DIR.",
+            code="not-vacant",
+        )
+    commits = _commits(repository, base)
+    known = _known(repository, series, commits)
+    unknown = tuple(_unknown(repository, series.tag, base, known))
+    same = commits is not None and len(known) == len(commits) == len(series.patches)
+    head = repository.find("HEAD") == repository.find(f"refs/heads/{branch_name(series.tag)}")
+    in_order = same and head and _is_series(repository, series, commits or ())
+    return State(is_series=in_order and not unknown, unknown=unknown)
+
+
+def replace_worktree(folder: Path, check: Callable[[], None], make: Callable[[Path], None]) -> None:
+    """Makes a new folder beside one, and gives it its place.
+
+    Args:
+        folder: The place; what is there is removed.
+        check: Raises where the old one may not go; called again at the last moment.
+        make: Fills the new folder, which does not exist yet.
+
+    Raises:
+        HostError: the disk refused; the old folder stands.
+    """
+    name = hashlib.sha256(str(folder).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    with locked(cache_dir() / "locks" / f"{name}.lock"), disk_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        recover(folder)
+        scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=prefix(folder)))
+        try:
+            fresh = scratch / "new"
+            make(fresh)
+            check()
+            put_in_place(fresh, folder, scratch)
+        finally:
+            remove(folder, scratch)
+
+
+def _commits(repository: Repository, base: str) -> tuple[Commit, ...] | None:
+    """The commits behind the base, if they are a line of commits that can be patches."""
+    with scratch_repository(repository.common_dir) as git:
+        try:
+            return read_commits(git, base, repository.resolve("HEAD"))
+        except (FindingsError, UsageError):
+            return None
+
+
+def _known(
+    repository: Repository, series: Series, commits: tuple[Commit, ...] | None
+) -> frozenset[str]:
+    """The commits that the series has as patches, with their message, author, date and change."""
+    if not commits:
+        return frozenset()
+    matched = match(series.patches, commits)
+    with scratch_repository(repository.common_dir) as git:
+        mine = [commit for commit in commits if commit.id in matched]
+        made = [
+            export(git, _only(series, matched[commit.id].file), [commit]).entries[0]
+            for commit in mine
+        ]
+    return frozenset(commit.id for commit, entry in zip(mine, made, strict=True) if _is_kept(entry))
+
+
+def _is_kept(entry: Entry) -> bool:
+    return entry.raw == entry.old
+
+
+def _only(series: Series, file: str) -> Series:
+    patches = tuple(patch for patch in series.patches if patch.file == file)
+    return Series(series.tag, series.folder, patches)
+
+
+def _is_series(repository: Repository, series: Series, commits: tuple[Commit, ...]) -> bool:
+    with scratch_repository(repository.common_dir) as git:
+        return all(entry.change == KEPT for entry in export(git, series, commits).entries)
+
+
+def _unknown(repository: Repository, tag: str, base: str, known: frozenset[str]) -> Iterator[str]:
+    unfinished = repository.unfinished()
+    if unfinished is not None:
+        yield f"{unfinished} that is not finished"
+    yield from (f"the file {path}" for path in _files(repository))
+    git = Git(repository.git_dir)
+    yield from _refs(git, tag)
+    roots = [base, *filter(None, [repository.find(f"refs/{written_ref(tag)}")])]
+    listed = git.output("rev-list", "--all", "HEAD", "--not", *roots).decode("ascii").split()
+    for commit in listed:
+        if commit not in known:
+            subject = git.line("log", "-1", "--no-decorate", "--format=%s", commit)
+            yield f"commit {commit[:12]} ({subject[:60]!r})"
+
+
+def _files(repository: Repository) -> Iterator[str]:
+    """Files that are not as HEAD has them, whoever ignores them, and however they are hidden."""
+    git = Git(repository.git_dir, work_tree=repository.work_tree)
+    options = (
+        "--porcelain",
+        "-z",
+        "--untracked-files=all",
+        "--ignored=traditional",
+        "--no-renames",
+    )
+    for entry in git.output("status", *options).split(b"\0"):
+        path = entry[3:].decode("utf-8", "surrogateescape")
+        if path and not (entry.startswith(b"!!") and _is_cache(path)):
+            yield path
+    for entry in git.output("ls-files", "-v", "-z").split(b"\0"):
+        if entry[:1].islower() or entry[:1] == b"S":
+            path = entry[2:].decode("utf-8", "surrogateescape")
+            yield f"{path}, which git is told not to look at"
+
+
+def _is_cache(path: str) -> bool:
+    return path.endswith(".pyc") or not _CACHES.isdisjoint(path.split("/"))
+
+
+def _refs(git: Git, tag: str) -> Iterator[str]:
+    """Stashes, other branches, tags, linked worktrees: somebody wanted to keep something."""
+    own = {
+        f"refs/heads/{branch_name(tag)}", f"refs/{base_ref(tag)}", f"refs/{written_ref(tag)}"
+    }  # fmt: skip
+    for ref in git.output("for-each-ref", "--format=%(refname)").decode("utf-8", "replace").split():
+        if ref == "refs/stash":
+            yield "a stash"
+        elif ref not in own:
+            yield f"the ref {ref.removeprefix('refs/heads/')}"
+    worktrees = git.git_dir / "worktrees"
+    if worktrees.is_dir():
+        yield from (f"the linked worktree {path.name}" for path in sorted(worktrees.iterdir()))
+
+
+def refused(folder: Path, tag: str, unknown: tuple[str, ...]) -> FindingError:
+    """Why a worktree stays as it is."""
+    if not unknown:
+        return FindingError(
+            f"{folder} holds another state of the series of {tag}, with nothing of its own",
+            hint="--discard writes it anew.",
+            code="other-state",
+        )
+    more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+    return FindingError(
+        f"{folder} holds what the series of {tag} does not have: "
+        f"{', '.join(unknown[:_SHOWN])}{more}",
+        hint=f"Take commits into the series with vpatch export {tag} --from {folder}, or go on "
+        "working there; what is to go, remove yourself.",
+        code="unknown-work",
+    )
