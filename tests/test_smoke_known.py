@@ -28,6 +28,7 @@ SAID = (
     NO_CONFIG,
     "was not refused: it went on to read the target's weights",
     "asked (1, 3, 7), but 120 of 131 rows hold (2, 4, 5)",
+    "asked (2, 3, 7), but 120 of 131 rows hold (1, 2, 6)",
     "3 steps with both; 0 of 131 rows within the bound; worst 90 %",
     "KeyError: 'factor'",
     "TypeError: unsupported operand type(s) for +: 'Tensor' and 'NoneType'",

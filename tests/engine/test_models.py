@@ -297,10 +297,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         r"form none goes with ids null",
     ),
     "a-kind-that-is-none": ({"drafters": [DRAFTERS[0] | {"kind": "medusa"}]}, r"kind is medusa"),
-    "speculators-for-mla": (
-        {"drafters": [DRAFTERS[5] | {"form": "speculators"}]},
-        r"speculators' format has no MLA drafter",
-    ),
 }
 
 

@@ -30,6 +30,8 @@ class Drafter:
         target: The target whose embeddings and head it has.
         layers: Of that target.
         modes: In which it runs.
+        takes: The ids that vLLM has to use, where they are not those of the config.
+        speculative: Laid over the speculative config.
     """
 
     name: str
@@ -43,11 +45,13 @@ class Drafter:
     target: str = "kimi"
     layers: int = 8
     modes: tuple[Mode, ...] = ("eager", "graphs")
+    takes: tuple[int, ...] | None = None
+    speculative: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def asked(self) -> tuple[int, ...]:
         """The ids that vLLM has to use; for a config that names none its default."""
-        return self.ids or (2, self.layers // 2, self.layers - 3)
+        return self.takes or self.ids or (2, self.layers // 2, self.layers - 3)
 
     @property
     def mla(self) -> bool:
@@ -55,6 +59,8 @@ class Drafter:
         return self.kind.startswith("mla")
 
 
+_IDS = "eagle_aux_hidden_state_layer_ids"
+_EAGER: Mapping[str, Any] = {"tier": "full", "modes": ("eager",)}
 _COMPILED: Mapping[str, Any] = {"target": "short", "layers": 2, "modes": ("compile",)}
 
 LLAMA_NESTED = Drafter("llama-nested", "llama", (1, 3, 7), "nested", guesses_some=True)
@@ -65,10 +71,42 @@ DRAFTERS = (
     Drafter("llama-random", "llama-random", (1, 3, 7), "nested"),
     Drafter("mla-random", "mla-random", (1, 3, 7), "nested"),
     Drafter("mla-plain", "mla31", (0, 1, 2, 7, 8), "nested", "full"),
+    # As SGLang and SpecForge count: id i is the output of layer i.
+    Drafter(
+        "llama-outputs",
+        "llama-random",
+        (1, 2, 6),
+        "nested",
+        changes={"eagle_aux_hidden_state_layer_numbering": "layer-output"},
+        takes=(2, 3, 7),
+        modes=("eager",),
+    ),
     Drafter("llama-top-level", "llama", (2, 3, 5), "top-level", guesses_some=True, tier="full"),
     Drafter("llama-ends", "llama", (0, 4, 8), "nested", guesses_some=True, tier="full"),
     Drafter("llama-speculators", "llama-random", (1, 3, 7), "speculators", tier="full"),
     Drafter("mla-norm", "mlanorm", None, "none", "full", tier="full"),
+    Drafter(
+        "llama-override",
+        "llama-random",
+        (2, 4, 6),
+        "nested",
+        takes=(1, 3, 8),
+        speculative={_IDS: [1, 3, 8]},
+        **_EAGER,
+    ),
+    Drafter(
+        "mla-v3", "mla-random", (1, 3, 7), "nested", changes={"model_type": "deepseek_v3"}, **_EAGER
+    ),
+    Drafter("mla-speculators", "mla-random", (1, 3, 7), "speculators", **_EAGER),
+    Drafter(
+        "mla-norm-nested",
+        "mlanorm",
+        (1, 3, 7),
+        "nested",
+        "full",
+        changes={"eagle_config": {_IDS: [1, 3, 7], "norm_before_fc": True}, "norm_before_fc": None},
+        **_EAGER,
+    ),
     # Eight layers of eight experts take a CPU a minute to compile.
     Drafter("llama-short", "llama", (1, 2), "nested", guesses_some=True, tier="full", **_COMPILED),
     Drafter("mla-short", "mla31", (0, 2), "nested", "full", tier="full", **_COMPILED),
@@ -102,7 +140,7 @@ SCALES: Mapping[Device, Scale] = {
 
 def nested_ids(ids: Sequence[int]) -> Mapping[str, Any]:
     """Where public Kimi drafters keep their ids, as a part of a config."""
-    return {"eagle_config": {"eagle_aux_hidden_state_layer_ids": list(ids)}}
+    return {"eagle_config": {_IDS: list(ids)}}
 
 
 def prompts(lengths: Sequence[int], seed: int = 7) -> list[list[int]]:

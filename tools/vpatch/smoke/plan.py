@@ -176,6 +176,8 @@ class Builder:
         if isinstance(drafter, Drafter):
             self._drafters[drafter.name] = drafter
             job |= {"drafter": drafter.name, "ids": list(drafter.asked)}
+            if drafter.speculative:
+                job["speculative"] = dict(drafter.speculative)
         elif drafter is not None:
             job["drafter"] = drafter
         self._starts[name] = Start(

@@ -89,8 +89,6 @@ class Drafter:
         _check_names(self.name, known, own)
         if (self.ids is None) != (self.form == "none"):
             raise ValueError(f"{self.name}: form none goes with ids null, each other form with ids")
-        if self.form == "speculators" and not self.kind.startswith("llama"):
-            raise ValueError(f"{self.name}: speculators' format has no MLA drafter")
 
 
 def _nested(config: Config, drafter: Drafter) -> Config:

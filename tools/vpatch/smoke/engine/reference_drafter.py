@@ -127,7 +127,8 @@ class ReferenceDrafter(Reference):
         return output, output if self._option("norm_output") else stream
 
     def _option(self, name: str) -> Any:
-        return self._config.get(name, False)
+        nested = self._config.get("eagle_config") or {}
+        return self._config.get(name) or nested.get(name, False)
 
 
 class LlamaReferenceDrafter(ReferenceDrafter):
