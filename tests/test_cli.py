@@ -16,7 +16,10 @@ from typing import Any
 import pytest
 
 REPO = Path(__file__).resolve().parent.parent
-VERBS = ("apply", "build", "fetch", "inspect", "lint", "pin", "releases")
+VERBS = (
+    "apply", "build", "edit", "export", "fetch", "import", "inspect", "lint", "pin", "refresh",
+    "releases",
+)  # fmt: skip
 
 
 def run(
