@@ -103,6 +103,11 @@ def lint(folder: Path) -> tuple[Finding, ...]:
     return tuple(found)
 
 
+def is_good_name(name: str) -> bool:
+    """Whether a patch may be called so, but for its number."""
+    return _NAME.fullmatch(name) is not None and len(name) <= _LONGEST_NAME
+
+
 @dataclass(frozen=True)
 class _Read:
     """What a folder holds: (line in ``series``, patch) pairs, and what stands in the way."""

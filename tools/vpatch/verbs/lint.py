@@ -9,29 +9,53 @@ from rich.console import RenderableType
 
 from vpatch.findings import Finding
 from vpatch.patches.check import check_series
+from vpatch.patches.fix import fixed
 from vpatch.patches.repo import existing_series, series_tags
+from vpatch.patches.swap import replacing
 from vpatch.report import Report, lines, plain
 from vpatch.tags import parse_tag
 
 
-def run(repo: Path, tags: Sequence[str], *, since: str) -> Report:
+def run(repo: Path, tags: Sequence[str], *, since: str, fix: bool = False) -> Report:
     """Checks the named releases, or all that have a series.
+
+    Args:
+        since: The revision of the repository whose pins count as published.
+        fix: Repair first what has one right answer.
 
     Raises:
         UsageError: not a tag, no such series, or no such revision.
-        HostError: a file cannot be opened, or git failed.
+        FindingError: somebody else changed a series while it was repaired.
+        HostError: a file cannot be opened or written, or git failed.
     """
     names = [parse_tag(tag) for tag in tags] or series_tags(repo)
     folders = [(existing_series(repo, tag), tag) for tag in names]
+    done = [line for folder, _ in folders for line in _fix(folder)] if fix else []
     findings = [
         finding for folder, tag in folders for finding in check_series(folder, tag, since=since)
     ]
     return Report(
         "lint",
-        {"tags": names, "findings": [finding.as_dict() for finding in findings]},
-        _text(names, findings),
+        {
+            "tags": names,
+            **({"fixed": done} if fix else {}),
+            "findings": [finding.as_dict() for finding in findings],
+        },
+        lines(*(plain(f"fixed: {line}") for line in done), _text(names, findings)),
         exit_code=1 if findings else 0,
     )
+
+
+def _fix(folder: Path) -> list[str]:
+    """Repairs a series; a sentence for each repair."""
+    with replacing(folder) as replacement:
+        try:
+            fixes = fixed(replacement.before)
+        except UnicodeDecodeError:
+            return []  # lint says what is wrong with it
+        if fixes.done:
+            replacement.write(fixes.files, ours=lambda path: path in fixes.read)
+    return [f"{folder.name}: {line}" for line in fixes.done]
 
 
 def _text(names: Sequence[str], findings: Sequence[Finding]) -> RenderableType:
