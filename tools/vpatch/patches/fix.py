@@ -204,7 +204,8 @@ def _diffstat(patch: Patch) -> bytes:
     lead = lead_lines(patch)
     if not lead or not all(is_stat(line) for _, line in lead):
         return patch.raw
-    return patch.raw[: patch.mail.rest] + b"---\n\n" + patch.diff
+    # As format-patch --no-stat writes it: an empty line, and no dashes.
+    return patch.raw[: patch.mail.rest].rstrip(b"\n") + b"\n\n" + patch.diff
 
 
 def _signature(patch: Patch) -> bytes:
