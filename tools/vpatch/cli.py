@@ -104,6 +104,12 @@ def pin(
 @cli.command(short_help="Check the form of series.")
 @click.argument("tags", metavar="[TAG...]", nargs=-1)
 @click.option(
+    "--fix",
+    is_flag=True,
+    help="Repair first what has one right answer: names, numbers, the `series` file, and what is "
+    "personal in a patch's form. Bytes change: vpatch pin comes next.",
+)
+@click.option(
     "--since",
     metavar="REV",
     default="HEAD",
@@ -114,14 +120,14 @@ def pin(
 @repo_option
 @json_option
 @click.pass_obj
-def lint(run: Run, tags: Sequence[str], since: str, repo: Path | None) -> None:
+def lint(run: Run, tags: Sequence[str], fix: bool, since: str, repo: Path | None) -> None:
     """Check the form of series: names, trailers, messages, diffs, the `series` file, the pin.
 
     Needs no release and no network. Each finding names file and line, and how to mend it.
     """
     from vpatch.verbs import lint as verb
 
-    run.finish(verb.run(repo_of(repo), tags, since=since))
+    run.finish(verb.run(repo_of(repo), tags, since=since, fix=fix))
 
 
 @cli.command(short_help="Apply a series without a checkout.")
