@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from vpatch.patches.diff import FileChange
 from vpatch.errors import ConflictError
 from vpatch.git import Git, blob_id
+from vpatch.patches.diff import FileChange
 from vpatch.patches.patch import Patch
 from vpatch.patches.place import Misfit, applied_in_place, misfits, whole_file
 from vpatch.patches.series import Series

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-
 from vpatch.errors import UsageError
 from vpatch.findings import FindingsError
 from vpatch.git import Git
 from vpatch.patches.commit_object import CommitObject, commit_name, object_findings
+from vpatch.patches.commits import linear
 from vpatch.patches.draft import Draft, diff_of
 from vpatch.patches.mbox import lost_prefix
-from vpatch.patches.commits import linear
 
 _DIFF = (
     "--no-commit-id", "-p", "--binary", "--full-index", "--find-renames=50%", "--no-ext-diff",

@@ -16,8 +16,8 @@ from unidiff.patch import Hunk as UnidiffHunk
 from unidiff.patch import Line as UnidiffLine
 from unidiff.patch import PatchSet
 
-from vpatch.patches.diffpath import is_inside, unquoted
 from vpatch.findings import Finding, FindingsError
+from vpatch.patches.diffpath import is_inside, unquoted
 
 _FILE_START = b"diff --git "
 _HEADER_FIELDS = (

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from vpatch.findings import Finding, FindingsError
 from vpatch.git import Git
+from vpatch.patches.diff import FileChange
 from vpatch.patches.form import SIGNATURE
 from vpatch.patches.mbox import read_trailers, strip_space
 from vpatch.patches.patch import Patch
-from vpatch.patches.diff import FileChange
 
 _DIFF_START = re.compile(rb"^diff --git ", re.MULTILINE)
 _HEAD = (

@@ -66,10 +66,13 @@ def _committed(folder: Path, since: str) -> Pin | None:
         return None
     path = (folder.resolve() / PIN).relative_to(top).as_posix()
     commit = found.stdout.decode().strip()
-    data = git.read_blobs([f"{commit}:{path}"]) if "\n" not in path else {}
-    for content in data.values():
-        try:
-            return Pin.parse(content, path)
-        except FindingsError:
-            return None  # what is committed is no pin: any revision is new
-    return None
+    data = git.read_blobs([f"{commit}:{path}"]).values() if "\n" not in path else ()
+    return _parsed(next(iter(data), b""), path)
+
+
+def _parsed(data: bytes, path: str) -> Pin | None:
+    """The pin in a committed file; where that is no pin, any revision is new."""
+    try:
+        return Pin.parse(data, path)
+    except FindingsError:
+        return None

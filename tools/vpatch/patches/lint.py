@@ -34,7 +34,7 @@ def lint_patch(patch: Patch) -> Iterator[Finding]:
         patch,
         "Upstream-Status",
         _STATUS,
-        "Pending, Submitted or Denied with its [address], or Backport or Inappropriate with a [reason]",
+        "Pending, Submitted or Denied with an [address], Backport or Inappropriate with a [reason]",
     )
     if patch.trailer("Forwarded"):
         yield from _trailer(patch, "Forwarded", _FORWARDED, "no, not-needed or an address")

@@ -1,4 +1,4 @@
-"""How each finding about a series is mended: one next step a rule, and which of them --fix takes."""
+"""How each finding about a series is mended: one next step a rule, and which --fix takes."""
 
 from __future__ import annotations
 

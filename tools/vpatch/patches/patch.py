@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from vpatch.patches.diff import FileChange, read_changes
 from vpatch.findings import Finding, FindingsError
+from vpatch.patches.diff import FileChange, read_changes
 from vpatch.patches.mbox import Mail, read_mail
 
 _DIFF_START = re.compile(rb"^diff --git ", re.MULTILINE)

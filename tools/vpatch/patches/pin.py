@@ -16,9 +16,9 @@ from typing import Any
 
 import tomli_w
 
-from vpatch.patches.diffpath import is_inside
 from vpatch.errors import HostError, UsageError
 from vpatch.findings import Finding, FindingsError
+from vpatch.patches.diffpath import is_inside
 from vpatch.tags import parse_tag
 
 if sys.version_info >= (3, 11):

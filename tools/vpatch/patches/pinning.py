@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from vpatch.patches.apply import OFFSET, Applied, apply_series
 from vpatch.errors import FindingError, UsageError
 from vpatch.findings import Finding, FindingsError
 from vpatch.git import Git
-from vpatch.upstream.index import Artifact
-from vpatch.upstream.mirror import Release
+from vpatch.patches.apply import OFFSET, Applied, apply_series
 from vpatch.patches.pin import PIN, SCHEMA, Pin, PinnedWheel, Source
 from vpatch.patches.repo import pin_findings
 from vpatch.patches.series import Series
+from vpatch.upstream.index import Artifact
+from vpatch.upstream.mirror import Release
 
 
 def make_pin(
