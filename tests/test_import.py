@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,10 @@ import pytest
 from kill_lab import contents, killed_at, moments, spread
 from project_lab import STEPS, Project, committed, git, objects, vpatch, write
 from series_lab import TAG, Content, Step, numbered, plain_git
-from vpatch.patches.series import lint
+from vpatch.patches.pin import PIN, Pin
+from vpatch.patches.series import Series, lint
+
+PATCHES = Path(__file__).parent.parent / "patches"
 
 MAIL = (
     "format-patch", "--stdout", "--full-index", "--binary", "--no-signature", "--no-stat",
@@ -165,15 +169,26 @@ def test_a_conflict_names_patch_file_and_hunk_and_nothing_is_written(
     assert "line 5" in told  # what it asks for, and what stands there
     assert "| five" in told
     assert contents(project.folder) == before
-    # Placed first it fits, and the patch behind it is the one that does not.
     (project.repo / "box").write_bytes(mail)
-    steps = [Step(s.file, s.changes) for s in STEPS]
-    assert steps
     assert vpatch("import", TAG, "box", "--topic", "x", "--after", STEPS[2].file, "--json") == 3
     answer = json.loads(capsys.readouterr().out)
     assert answer["error"]["code"] == "conflict"
     assert answer["conflict"]["misfits"][0]["path"] == A
     assert contents(project.folder) == before
+
+
+def test_a_conflict_names_only_what_a_merge_cannot_take(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = {
+        A: numbered(60, changed={7: "seven"}),  # its context differs, and a merge takes it
+        "vllm/b.py": numbered(40, changed={10: "TEN"}),
+    }
+    mail = on_the_release(project, changes, "a, b: say more\n")
+    assert imported(project, mail, *SIGN, "--json") == 3
+    answer = json.loads(capsys.readouterr().out)
+    assert [misfit["path"] for misfit in answer["conflict"]["misfits"]] == ["vllm/b.py"]
+    assert "hunk 1 of vllm/b.py" in answer["error"]["message"]
 
 
 def test_a_later_patch_that_does_not_fit_any_more(
@@ -581,3 +596,32 @@ def test_standard_input_and_hundred_patches(project: Project, work: Path) -> Non
     assert len(project.names) == 105
     assert project.tree() == git(work, "rev-parse", "HEAD^{tree}")
     project.check()
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("tag", sorted(path.parent.name for path in PATCHES.glob("*/series")))
+def test_the_real_series_as_a_mailbox_is_the_series(
+    tag: str, tmp_path: Path, release_cache: Path
+) -> None:
+    """All of it, on the release as it is: every byte comes back."""
+    folder = tmp_path / "repo/patches" / tag
+    shutil.copytree(PATCHES / tag, folder)
+    (tmp_path / "repo/pyproject.toml").touch()
+    series = Series.read(folder)
+    (tmp_path / "box").write_bytes(b"".join(patch.raw for patch in series.patches))
+    for patch in series.patches:
+        (folder / patch.file).unlink()
+    (folder / "series").write_bytes(b"")
+    pin = Pin.read(folder / PIN)
+    sources = {
+        kind: replace(source, patched_tree=source.base_tree) for kind, source in pin.sources.items()
+    }
+    empty = Series.read(folder).sha256
+    (folder / PIN).write_bytes(
+        replace(pin, sources=sources, series_sha256=empty, blobs={}).to_toml()
+    )
+    options = ("--topic", "x", "--repo", str(tmp_path / "repo"))
+    assert vpatch("import", tag, str(tmp_path / "box"), *options) == 0
+    made = contents(folder)
+    assert Pin.read(folder / PIN) == replace(pin, revision=pin.revision + 1)
+    assert {**made, PIN: b""} == {**contents(PATCHES / tag), PIN: b""}

@@ -7,16 +7,18 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from series_lab import TAG, Content, Lab, Step, numbered
 from test_pin import PIN
 from vpatch.findings import Finding, FindingsError
+from vpatch.git import blob_id
 from vpatch.patches.form import lint_form
 from vpatch.patches.lint import lint_patch
 from vpatch.patches.patch import Patch
 from vpatch.patches.pin import Pin
+from vpatch.patches.place import applied_in_place
 from vpatch.patches.roundtrip import lost_on_the_way
 from vpatch.patches.series import Series, lint
 
@@ -177,3 +179,43 @@ def test_what_lint_accepts_survives_git(subject: str, body: str, name: str) -> N
     if any(finding.code == "lost-prefix" for finding in lint_patch(patch)):
         return
     assert lost_on_the_way([patch]) == ()
+
+
+LINES = st.lists(
+    st.sampled_from([b"a", b"b", b"", b"c ", b"-- ", b"@@ x", b"\xff\x85"]), max_size=9
+)
+FILES = st.tuples(LINES, st.booleans()).map(
+    lambda made: b"\n".join(made[0]) + (b"\n" if made[1] and made[0] else b"")
+)
+
+
+@WITH_GIT
+@given(before=FILES, after=FILES, mode=st.sampled_from(["100644", "100755"]))
+def test_the_diff_that_git_writes_is_read_to_the_byte(
+    tmp_path_factory: pytest.TempPathFactory, before: bytes, after: bytes, mode: str
+) -> None:
+    assume((before, "100644") != (after, mode))
+    lab = Lab(tmp_path_factory.mktemp("diff"), {"f": before})
+    ((_, raw),) = lab.patches([Step(NAME, {"f": (mode, after), "g": after})])
+    modified, added = Patch.parse(NAME, raw).files
+    assert applied_in_place(before, modified) == after
+    assert applied_in_place(b"", added) == after
+    assert modified.mode_new == mode
+    if before != after:
+        assert (modified.blob_old, modified.blob_new) == (blob_id(before), blob_id(after))
+
+
+@CHEAP
+@given(
+    names=st.lists(st.from_regex(r"[a-z0-9]{1,9}(-[a-z]{1,5})?", fullmatch=True), max_size=5),
+    comment=st.text(alphabet="# abc", max_size=9),
+)
+def test_a_series_is_read_as_it_was_written(raw: bytes, names: list[str], comment: str) -> None:
+    files = [f"{n:04}-{name}.patch" for n, name in enumerate(names, start=1)]
+    with tempfile.TemporaryDirectory() as folder:
+        for name in files:
+            (Path(folder) / name).write_bytes(raw)
+        lines = "".join(f"{name}  # {comment}\n" for name in files)
+        (Path(folder) / "series").write_text(f"#{comment}\n\n{lines}")
+        series = Series.read(Path(folder), TAG)
+    assert [(patch.file, patch.raw) for patch in series.patches] == [(name, raw) for name in files]

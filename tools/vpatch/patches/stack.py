@@ -7,7 +7,7 @@ second time already.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vpatch.errors import ConflictError
@@ -94,18 +94,22 @@ class Stack:
         tree, verdict, conflict = self._directly(patch)
         if verdict and self._has_its_files(patch):
             return tree, verdict
+        paths: tuple[str, ...] = ()
         if self._can_merge(patch):
-            merged, conflicted = self._merged(patch)
+            merged, paths = self._merged(patch)
             if merged is not None:
                 return merged, verdict if verdict and merged == tree else THREE_WAY
         elif verdict:
             return tree, verdict
         if conflict is not None:
-            raise StackConflictError(conflict, name, f"behind {self.behind}")
+            # What a merge takes is no reason, though its lines stand elsewhere.
+            reasons = tuple(misfit for misfit in conflict.misfits if misfit.path in paths)
+            told = replace(conflict, misfits=reasons or conflict.misfits)
+            raise StackConflictError(told, name, f"behind {self.behind}")
         raise ConflictError(
-            f"{name} does not fit behind {self.behind}: its lines of {conflicted} stand there, but a "
+            f"{name} does not fit behind {self.behind}: its lines of {paths[0]} stand there, but a "
             "merge with the file that they were made on conflicts",
-            hint=f"Nothing was written. Look whether {conflicted} still has the place for it, and "
+            hint=f"Nothing was written. Look whether {paths[0]} still has the place for it, and "
             "rebase the change on the series (vpatch edit).",
             code="conflict",
         )
@@ -134,14 +138,13 @@ class Stack:
         answer = self.git.output("cat-file", "--batch-check", stdin=request).decode("ascii")
         return all(line.split(" ")[1] == "blob" for line in answer.splitlines())
 
-    def _merged(self, patch: Patch) -> tuple[str | None, str]:
-        """(tree, "") of a three-way merge, or (None, a path that conflicts)."""
+    def _merged(self, patch: Patch) -> tuple[str | None, tuple[str, ...]]:
+        """(tree, ()) of a three-way merge, or (None, the paths that conflict)."""
         with self.git.temporary_index() as index:
             index.run("read-tree", self.tree)
             output = index.run("apply", "--3way", "--cached", "-", stdin=patch.diff, ok=(0, 1))
             if output.status == 0:
-                return index.line("write-tree"), ""
-            listed = index.output("ls-files", "--unmerged", "-z")
-        entry = listed.split(b"\0")[0]
-        path = entry.partition(b"\t")[2].decode("utf-8", "replace")
-        return None, path or patch.paths[0]
+                return index.line("write-tree"), ()
+            listed = index.output("ls-files", "--unmerged", "-z").split(b"\0")[:-1]
+        names = (entry.partition(b"\t")[2].decode("utf-8", "surrogateescape") for entry in listed)
+        return None, tuple(dict.fromkeys(names)) or patch.paths
