@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -414,3 +415,33 @@ def test_repositories_are_found(lab: Lab, tmp_path: Path) -> None:
         with pytest.raises(UsageError) as caught:
             found.resolve(wrong)
         assert caught.value.exit_code == 2
+
+
+PIECES = (
+    "a line", "Topic: x", "Signed-off-by: A <a@b.c>", "", "", " indented", "---", "--- a/x",
+    "-- ", "diff --git a/x b/x", "  diff --git a/x b/x", "Index: x", "From: a <a@b.c>", "From x",
+    ">From x", "Date: today", "Subject: y", "[PATCH] z", "Re: z", "@@ -1 +1 @@", "+++ x", "# c",
+    "-- >8 --", "=?utf-8?q?x?=", "ü\u00a0", "\u2028", "a\tb", "trailing  ", "\\", "x" * 90,
+    "é" * 50, "cherry: \r", "\f", "(cherry picked from commit 1234)", "***", "~~~", "\x01",
+    "Co-authored-by: ü <u@b.c>", "\x7f",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_message_is_refused_or_comes_back(seed: int, lab: Lab, tmp_path: Path) -> None:
+    chance = random.Random(seed)  # noqa: S311 - the same messages each time
+    accepted = 0
+    for number in range(40):
+        lines = chance.choices(PIECES, k=chance.randint(1, 6))
+        message = "\n".join([chance.choice(("subject", "s: y", *PIECES)), "", *lines])
+        head = commit(lab, message, who=(chance.choice(("A B", "ü", 'x "y"')), *WHO[1:]))
+        try:
+            (made,) = read(lab, head)
+        except FindingsError:
+            continue
+        accepted += 1
+        again = by_git_am(lab, made, tmp_path / f"am-{number}")
+        want = described(lab.git, head).split("\n")
+        text = lab.git.output("stripspace", stdin=message.encode()).decode().rstrip("\n")
+        assert again == "\n".join((*want[:4], text)), message
+    assert accepted > 4
