@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,9 +19,10 @@ from project_lab import Project, committed, fixup, git, vpatch
 from series_lab import TAG, TRAILERS, numbered
 from vpatch.errors import FindingError
 from vpatch.patches.export import Entry, NewSeries
+from vpatch.patches.repo import pinned
 from vpatch.patches.repository import scratch_repository
 from vpatch.patches.rewrite import Rewritten, Wanted, verified, write
-from vpatch.patches.swap import read_folder, replacing
+from vpatch.patches.swap import exchange, read_folder, replacing
 
 REAL = Path(__file__).parent.parent / "patches"
 
@@ -137,3 +140,28 @@ def test_every_real_patch_refreshed_is_the_same_bytes(
 ) -> None:
     for path in sorted((REAL / tag).glob("*.patch")):
         assert vpatch("refresh", tag, path.name, "--check") == 0, capfd.readouterr()
+
+
+@pytest.mark.slow
+def test_a_reader_sees_the_old_or_the_new_series(project: Project, tmp_path: Path) -> None:
+    old = project.series.sha256
+    work = project.worktree()
+    copies = [tmp_path / "a", tmp_path / "b"]
+    shutil.copytree(project.folder, copies[0])
+    committed(work, {"vllm/x.py": b"x\n"}, f"x: say x\n\n{TRAILERS}")
+    assert ended(run(project, "export", TAG, "--from", str(work)))["status"] == 0
+    new = project.series.sha256
+    child = os.fork()
+    if not child:
+        place = copies[1]
+        while True:  # as if one export followed the other all the time
+            shutil.copytree(copies[0], place)
+            exchange(place, project.folder)
+            shutil.rmtree(copies[0])
+            place.rename(copies[0])
+    try:
+        seen = [pinned(project.repo, TAG)[1].sha256 for _ in range(100)]
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert set(seen) == {old, new}

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from vpatch.errors import UsageError
+from vpatch.errors import HostError, UsageError
 from vpatch.findings import Finding, FindingsError
 from vpatch.patches.pin import PIN, Pin, is_tag
 from vpatch.patches.series import LISTING, Series
@@ -101,8 +101,27 @@ def pinned(repo: Path, tag: str, *, released: Collection[str] | None = None) -> 
     """
     tag = parse_tag(tag)
     folder = series_folder(repo, tag)
-    if not (folder / PIN).is_file():
-        raise _no_pin(repo, tag, released)
+    while True:
+        if not (folder / PIN).is_file():
+            raise _no_pin(repo, tag, released)
+        identity = _identity(folder)
+        try:
+            return _read_pinned(folder, tag)
+        except (FindingsError, HostError):
+            # Half of the folder that stood here, half of the one that took its place: once more.
+            if _identity(folder) == identity:
+                raise
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    try:
+        status = folder.stat()
+    except OSError:
+        return (0, 0)
+    return status.st_ino, status.st_ctime_ns
+
+
+def _read_pinned(folder: Path, tag: str) -> tuple[Pin, Series]:
     pin = Pin.read(folder / PIN)
     series = Series.read(folder, tag)
     findings = pin_findings(pin, series)

@@ -118,7 +118,7 @@ def replacing(
         UsageError: the folder is a symbolic link, or a file.
         HostError: the disk refused.
     """
-    with locked(folder.with_name(f".{folder.name}.lock"), on_wait=on_wait):
+    with locked(lock_of(folder), on_wait=on_wait):
         if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
             raise UsageError(
                 f"{folder} is not a folder of its own",
@@ -138,6 +138,11 @@ def replacing(
 def leftovers(folder: Path) -> list[Path]:
     """What killed runs, or runs that are under way, have beside a folder."""
     return sorted(folder.parent.glob(f"{prefix(folder)}*"))
+
+
+def lock_of(folder: Path) -> Path:
+    """The lock file beside a folder."""
+    return folder.with_name(f".{folder.name}.lock")
 
 
 def recover(folder: Path) -> None:

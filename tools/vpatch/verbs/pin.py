@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from vpatch import pipeline
 from vpatch.errors import UsageError
-from vpatch.files import write_atomically
+from vpatch.files import locked, write_atomically
 from vpatch.patches.pin import PIN, Pin
 from vpatch.patches.pinning import check_pin, make_pin
 from vpatch.patches.repo import existing_series
 from vpatch.patches.series import Series
+from vpatch.patches.swap import lock_of
 from vpatch.pipeline import Upstream
 from vpatch.report import Report, lines, plain
 from vpatch.tags import parse_tag, version_of
@@ -43,10 +44,15 @@ def run(tag: str, repo: Path, upstream: Upstream, *, check: bool) -> Report:
     """
     tag = parse_tag(tag)
     folder = existing_series(repo, tag)
+    if check:
+        return _checked(tag, Mirror.open(upstream.cache), _gather(tag, folder, upstream))
+    with locked(lock_of(folder), on_wait=upstream.progress.say):
+        return _written(tag, folder, upstream)
+
+
+def _written(tag: str, folder: Path, upstream: Upstream) -> Report:
     evidence = _gather(tag, folder, upstream)
     mirror = Mirror.open(upstream.cache)
-    if check:
-        return _checked(tag, mirror, evidence)
     made = make_pin(
         mirror.git,
         series=evidence.series,
