@@ -171,6 +171,17 @@ def test_links_and_the_notes_of_people_stay(folder: Path, tmp_path: Path) -> Non
     assert [finding.code for finding in check_series(folder, TAG)] == ["link"]
 
 
+def test_a_repair_that_changes_what_is_said_is_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = contents(folder)
+    for old, new in ((b"Because", b"Why"), (b"+five", b"+FIVE"), (b"A Tester <", b"B <")):
+        wrong = ((lambda patch, o=old, n=new: patch.raw.replace(o, n)), "wrong")
+        monkeypatch.setattr("vpatch.patches.fix._REPAIRS", (wrong,))
+        assert fix(folder) == (0, [])
+    assert contents(folder) == before
+
+
 def test_a_clean_series_is_not_touched(folder: Path) -> None:
     stamp = folder.stat().st_ino
     assert fix(folder) == (0, [])

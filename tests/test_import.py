@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -130,7 +131,7 @@ def test_after_a_patch(project: Project, work: Path, capsys: pytest.CaptureFixtu
         "tag", "changed", "revision", "imported", "left_out", "patches", "findings",
     ]  # fmt: skip
     assert answer["imported"] == [
-        {"from": "mail 1 of box", "subject": "z: say z", "verdict": "clean", "dropped": ""}
+        {"from": "mail 1 of box", "subject": "z: say z", "verdict": "clean", "notes": []}
     ]
     changes = [row["change"] for row in answer["patches"]]
     assert changes == ["kept", "added", *["renumbered"] * 4]
@@ -368,6 +369,40 @@ def test_a_backport_is_set_apart_from_its_tests_and_loses_brackets_aloud(
     assert first.trailer("Upstream-Status") == (status,)
     assert project.tree() == git(work, "rev-parse", "HEAD^{tree}")
     assert "`[Bugfix][Spec]` left the subject" in capsys.readouterr().out
+
+
+def test_an_author_whose_name_git_cuts(
+    project: Project, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which punctuation goes depends on git's version: here it goes always, and is told."""
+    committed(work, {A: line(30, "thirty")}, "a: say thirty\n")
+    mail = mails(work).replace(b"From: A Tester <", b'From: "A. Tester, Jr." <')
+    assert imported(project, mail, *SIGN) == 0
+    assert project.series.patches[-1].mail.author_name == "A. Tester, Jr"
+    assert "the author 'A. Tester, Jr.' is written 'A. Tester, Jr'" in capsys.readouterr().out
+    project.check()
+
+
+def test_a_pin_of_the_wheel_alone_has_no_place_for_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = Project(tmp_path, kinds=("wheel",))
+    monkeypatch.chdir(project.repo)
+    assert imported(project, b"From: x\n\n", *SIGN) == 2
+    assert "0002-tests-five-is-said.patch has no place" in error(capsys)
+
+
+def test_without_the_release_and_without_network(
+    project: Project, work: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    committed(work, {A: line(30, "thirty")}, "a: say thirty\n")
+    before = contents(project.folder)
+    monkeypatch.setenv("VPATCH_CACHE", str(tmp_path / "empty"))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    assert imported(project, mails(work), *SIGN) == 4
+    assert contents(project.folder) == before
 
 
 def test_trailers_that_are_there_stay(project: Project, work: Path) -> None:

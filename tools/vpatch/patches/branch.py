@@ -7,7 +7,7 @@ from vpatch.findings import FindingsError
 from vpatch.git import Git
 from vpatch.patches.commit_object import CommitObject, commit_name, object_findings
 from vpatch.patches.commits import linear
-from vpatch.patches.draft import Draft, diff_of
+from vpatch.patches.draft import Draft, as_git_names, diff_of, notes_on
 from vpatch.patches.mbox import lost_prefix
 
 _DIFF = (
@@ -63,13 +63,14 @@ def _draft(git: Git, one: CommitObject, before: str) -> Draft:
     lost = lost_prefix(f"[PATCH] {one.subject}")
     subject, _, body = one.text.partition("\n")
     when, zone = author["when"].decode("ascii"), author["zone"].decode("ascii")
+    name = author["name"].decode("utf-8", "replace")
     return Draft(
         origin=commit_name(one.id),
         subject=subject[len(lost) :].strip() if lost else subject,
         body=body.strip("\n") + "\n",
-        author_name=author["name"].decode("utf-8", "replace"),
+        author_name=as_git_names(name),
         author_email=author["email"].decode("utf-8", "replace"),
         date=f"@{when} {zone}",
         diff=diff_of(diff),
-        dropped=lost,
+        notes=notes_on(lost, name),
     )

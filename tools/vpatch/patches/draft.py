@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from vpatch.findings import Finding, FindingsError
 from vpatch.git import Git
 from vpatch.patches.diff import FileChange
-from vpatch.patches.form import SIGNATURE
+from vpatch.patches.form import CRUD, SIGNATURE
 from vpatch.patches.mbox import read_trailers, strip_space
 from vpatch.patches.patch import Patch
 
@@ -30,7 +30,7 @@ class Draft:
         body: The message without its subject.
         date: When it was written, as git's ``GIT_AUTHOR_DATE`` takes it.
         diff: From the first ``diff --git`` on; empty where there is none.
-        dropped: What git am drops from the subject, and is dropped here: ``[Bugfix]``.
+        notes: What is not as the mail or commit has it, a sentence each.
     """
 
     origin: str
@@ -40,7 +40,7 @@ class Draft:
     author_email: str
     date: str
     diff: bytes
-    dropped: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def message(self) -> str:
@@ -122,8 +122,9 @@ def tests_apart(draft: Draft) -> tuple[Draft, ...]:
         b"".join(part for part, test in zip(parts, sides, strict=True) if test is wanted)
         for wanted in (False, True)
     )
-    second = replace(draft, subject=f"tests: {draft.subject}", diff=tests)
-    return replace(draft, diff=package), second
+    notes = (*draft.notes, "its changes of tests are a patch of their own behind it")
+    second = replace(draft, subject=f"tests: {draft.subject}", diff=tests, notes=())
+    return replace(draft, diff=package, notes=notes), second
 
 
 def _is_test(change: FileChange) -> bool:
@@ -132,6 +133,22 @@ def _is_test(change: FileChange) -> bool:
 
 def _is_package(change: FileChange) -> bool:
     return any(path.startswith(_PACKAGE) for path in change.paths)
+
+
+def as_git_names(name: str) -> str:
+    """An author's name without what some versions of git drop at its ends."""
+    return name.strip(CRUD)
+
+
+def notes_on(lost: str, name: str) -> tuple[str, ...]:
+    """What is said about a subject that lost something, and about a name that git would cut."""
+    notes = (
+        f"`{lost}` left the subject, where git am would drop it" if lost else "",
+        f"the author {name!r} is written {as_git_names(name)!r}"
+        if as_git_names(name) != name
+        else "",
+    )
+    return tuple(filter(None, notes))
 
 
 def diff_of(text: bytes) -> bytes:

@@ -33,7 +33,7 @@ _DATE = re.compile(
     r"[0-9]{2}:[0-9]{2}:[0-9]{2} [+-][0-9]{4}"
 )
 # git calls these crud and takes them from both ends of a name; which ones depends on its version.
-_CRUD = " .,:;<>\"\\'"
+CRUD = " .,:;<>\"\\'"
 _SCISSORS = re.compile(r">8|8<|>%|%<")
 _PERFORATION = re.compile(r">8|8<|>%|%<|-")
 _LEAST_PERFORATION = 8
@@ -81,7 +81,7 @@ def _head(patch: Patch) -> Iterator[Finding]:
 def _identity(patch: Patch) -> Iterator[Finding]:
     mail = patch.mail
     line = _header_line(patch, b"from:")
-    if mail.author_name.strip(_CRUD) != mail.author_name:
+    if mail.author_name.strip(CRUD) != mail.author_name:
         message = (
             f"the author's name, {mail.author_name!r}, starts or ends in a character that "
             "some versions of git drop"

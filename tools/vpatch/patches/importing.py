@@ -26,21 +26,21 @@ class Imported:
     Attributes:
         origin: The mail or commit that it came from.
         verdict: ``clean``, ``offset`` or ``three-way``.
-        dropped: What left its subject, because git am drops it.
+        notes: What is not as it was there, a sentence each.
     """
 
     origin: str
     subject: str
     verdict: str
-    dropped: str
+    notes: tuple[str, ...]
 
-    def as_dict(self) -> dict[str, str]:
+    def as_dict(self) -> dict[str, object]:
         """The entry as ``--json`` prints it."""
         return {
             "from": self.origin,
             "subject": self.subject,
             "verdict": self.verdict,
-            "dropped": self.dropped,
+            "notes": list(self.notes),
         }
 
 
@@ -161,4 +161,4 @@ def _push_draft(stack: Stack, draft: Draft) -> Imported:
         raise FindingsError(
             [finding], hint="Nothing was written. Leave it out, or place it with --after."
         )
-    return Imported(draft.origin, draft.subject, verdict, draft.dropped)
+    return Imported(draft.origin, draft.subject, verdict, draft.notes)

@@ -11,7 +11,7 @@ from pathlib import Path
 from vpatch.errors import FindingError
 from vpatch.findings import Finding, FindingsError
 from vpatch.git import Git
-from vpatch.patches.draft import Draft, diff_of
+from vpatch.patches.draft import Draft, as_git_names, diff_of, notes_on
 from vpatch.patches.mbox import lost_prefix, strip_space
 
 _START = re.compile(rb"\s*(?:From |[!-9;-~]+:)")
@@ -107,11 +107,11 @@ def _read(git: Git, mail: bytes, origin: str) -> _Numbered:
         origin=origin,
         subject=said.get("Subject", ""),
         body=strip_space(_text(body, origin)),
-        author_name=said.get("Author", ""),
+        author_name=as_git_names(said.get("Author", "")),
         author_email=said.get("Email", ""),
         date=said.get("Date", ""),
         diff=diff_of(behind),
-        dropped=lost_prefix(raw_subject),
+        notes=notes_on(lost_prefix(raw_subject), said.get("Author", "")),
     )
     number, total = (int(numbered[1]), int(numbered[2])) if numbered else (0, 0)
     return _Numbered(draft, number, total)

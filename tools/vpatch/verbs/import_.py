@@ -238,11 +238,7 @@ def _text(result: _Result, findings: Sequence[Finding]) -> RenderableType:
     return lines(
         table(("verdict", "from", "subject"), rows) if rows else None,
         *(plain(f"left out: {line}") for line in result.left_out),
-        *(
-            plain(f"{one.origin}: `{one.dropped}` left the subject, where git am would drop it")
-            for one in result.imported
-            if one.dropped
-        ),
+        *(plain(f"{one.origin}: {note}") for one in result.imported for note in one.notes),
         table(("change", "patch", ""), change_rows(result.new.rows)) if result.new.rows else None,
         *(plain(f"still to mend: {finding}") for finding in findings),
         plain(summary(tag, result.revision_before, result.rewritten, result.new, check=False)),
