@@ -109,6 +109,12 @@ def detached(work: Path) -> None:
     committed(work, {"vllm/x.py": b"x\n"}, "loose")
 
 
+def orphaned(work: Path) -> None:
+    on_another_branch(work)
+    git(work, "branch", "-q", "-D", "idea")
+    git(work, "checkout", "-q", "--orphan", "fresh")
+
+
 def merged(work: Path) -> None:
     on_another_branch(work)
     git(work, "merge", "-q", "--no-ff", "-m", "merged", "idea")
@@ -146,6 +152,7 @@ UNKNOWN: dict[str, tuple[Callable[[Path], object], str]] = {
     "a skipped file": (hidden("--skip-worktree"), "vllm/a.py, which git is told not to"),
     "a commit": (lambda work: committed(work, {"x.py": b"x\n"}, "mine"), r"commit \w+ \('mine'\)"),
     "a loose commit": (detached, r"\('loose'\)"),
+    "an unborn branch": (orphaned, "the file vllm/a.py"),
     "a merge": (merged, r"\('merged'\)"),
     "a branch": (on_another_branch, "the ref idea"),
     "a branch at a known commit": (lambda work: git(work, "branch", "here"), "the ref here"),

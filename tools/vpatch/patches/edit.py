@@ -12,6 +12,7 @@ from vpatch.errors import FindingError, UsageError
 from vpatch.files import cache_dir, disk_errors, locked
 from vpatch.findings import FindingsError
 from vpatch.git import Git
+from vpatch.patches.commit_object import CommitObject
 from vpatch.patches.commits import Commit, read_commits
 from vpatch.patches.export import KEPT, Entry, export, match
 from vpatch.patches.repository import Repository, find_repository, scratch_repository
@@ -140,11 +141,12 @@ def _unknown(repository: Repository, tag: str, base: str, known: frozenset[str])
     git = Git(repository.git_dir)
     yield from _refs(git, tag)
     roots = [base, *filter(None, [repository.find(f"refs/{written_ref(tag)}")])]
-    listed = git.output("rev-list", "--all", "HEAD", "--not", *roots).decode("ascii").split()
-    for commit in listed:
-        if commit not in known:
-            subject = git.line("log", "-1", "--no-decorate", "--format=%s", commit)
-            yield f"commit {commit[:12]} ({subject[:60]!r})"
+    tips = ["--all", *filter(None, [repository.find("HEAD")])]
+    listed = git.output("rev-list", *tips, "--not", *roots).decode("ascii").split()
+    wanted = [commit for commit in listed if commit not in known]
+    for commit, data in git.read_blobs(wanted).items():
+        subject = CommitObject.parse(commit, data).subject
+        yield f"commit {commit[:12]} ({subject[:60]!r})"
 
 
 def _files(repository: Repository) -> Iterator[str]:
