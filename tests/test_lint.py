@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import shutil
+import signal
 from dataclasses import replace
 from pathlib import Path
 from subprocess import CalledProcessError
@@ -29,6 +31,7 @@ from vpatch.patches.patch import Patch
 from vpatch.patches.pin import PIN, Pin, Source
 from vpatch.patches.roundtrip import lost_on_the_way
 from vpatch.patches.series import Series, lint
+from vpatch.patches.swap import exchange
 
 PACKAGE = Path(__file__).parent.parent / "tools/vpatch/patches"
 BASE: dict[str, Content] = {"vllm/a.py": numbered(40), "vllm/b.py": b"b\n"}
@@ -527,3 +530,23 @@ def test_a_message_with_a_name_is_filled_in(folder: Path) -> None:
     finding = Finding(str(folder / ONE), 1, "blob-chain", "x")
     (told,) = mend.mended([finding], TAG)
     assert told.mend == f"vpatch refresh {TAG} {ONE} writes the patch's index lines anew."
+
+
+def test_lint_reads_one_whole_series(lab: Lab, folder: Path, tmp_path: Path) -> None:
+    """While exports follow each other, half of one and half of the next is no finding."""
+    copies = [tmp_path / "a", tmp_path / "b"]
+    lab.series(copies[0], [*STEPS[:2], Step("0003-other.patch", {"vllm/z.py": b"z\n"})])
+    write_pin(lab, Series.read(copies[0], TAG), 2)
+    child = os.fork()
+    if not child:
+        while True:
+            shutil.copytree(copies[0], copies[1])
+            exchange(copies[1], folder)
+            shutil.rmtree(copies[0])
+            copies[1].rename(copies[0])
+    try:
+        seen = {check_series(folder, TAG) for _ in range(60)}
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert {finding.code for findings in seen for finding in findings} <= {"revision-lower"}

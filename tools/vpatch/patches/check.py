@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from vpatch.errors import HostError
 from vpatch.findings import Finding, FindingsError
 from vpatch.patches.chain import chain_findings
 from vpatch.patches.history import HEAD, revision_findings
 from vpatch.patches.mend import mended
 from vpatch.patches.pin import PIN, Pin
-from vpatch.patches.repo import pin_findings
+from vpatch.patches.repo import folder_identity, pin_findings
 from vpatch.patches.roundtrip import lost_on_the_way
 from vpatch.patches.series import Series, lint
 
@@ -32,7 +33,17 @@ def check_series(folder: Path, tag: str, *, since: str = HEAD) -> tuple[Finding,
         UsageError: ``since`` is no revision.
         HostError: a file cannot be opened, or git failed.
     """
-    return mended(_found(folder, tag, since), tag)
+    while True:
+        identity = folder_identity(folder)
+        try:
+            findings = mended(_found(folder, tag, since), tag)
+        except HostError:
+            if folder_identity(folder) == identity:
+                raise
+            continue
+        # Another series that took its place meanwhile would be half of what was read.
+        if not findings or folder_identity(folder) == identity:
+            return findings
 
 
 def _found(folder: Path, tag: str, since: str) -> Iterator[Finding]:

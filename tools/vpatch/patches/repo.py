@@ -104,16 +104,17 @@ def pinned(repo: Path, tag: str, *, released: Collection[str] | None = None) -> 
     while True:
         if not (folder / PIN).is_file():
             raise _no_pin(repo, tag, released)
-        identity = _identity(folder)
+        identity = folder_identity(folder)
         try:
             return _read_pinned(folder, tag)
         except (FindingsError, HostError):
             # Half of the folder that stood here, half of the one that took its place: once more.
-            if _identity(folder) == identity:
+            if folder_identity(folder) == identity:
                 raise
 
 
-def _identity(folder: Path) -> tuple[int, int]:
+def folder_identity(folder: Path) -> tuple[int, int]:
+    """What is another one as soon as another folder stands in this place."""
     try:
         status = folder.stat()
     except OSError:
