@@ -27,7 +27,7 @@ MEND = {
     "bad-pin": "vpatch pin TAG writes the file; what a merge left in it is for you to settle.",
     "bad-series": "Write the file in UTF-8, one patch name a line.",
     "binary": "Make the file from text, or leave it out of the series.",
-    "blob-chain": "vpatch refresh TAG NAME writes the patch's index lines anew.",
+    "blob-chain": "Mend the patch, or let vpatch refresh TAG NAME write its index line anew.",
     "crlf": "Keep files with CR LF out of the series; convert a mail with: vpatch import.",
     "encoded": "Bring the mail in with vpatch import, which writes it as plain UTF-8.",
     "file-and-folder": "Split it: one patch that removes the one, and one that makes the other.",
