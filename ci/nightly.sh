@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # ci/nightly.sh [FOLDER]: `vpatch smoke` of pinned releases on a CPU: the full tier of v0.17.1 and
-# v0.16.0, the core tier of v0.32.0 (MRV2, which v0.33.0 takes by itself, does not run on a CPU).
+# v0.16.0, the core tier of v0.32.0 (MRV2, which v0.33.0 takes by itself, does not run on a CPU); and
+# the proof of every series: each test patch with and without its fix.
 #
 # FOLDER (default: nightly/ and the time) gets for each release what was printed (TAG.txt), and the
 # jobs, logs and checkpoints of its engine starts (TAG/). All releases run, also after one has
@@ -22,6 +23,8 @@ for one in v0.17.1:full v0.16.0:full v0.32.0:core; do
     VPATCH_CACHE=$cache "$bin/vpatch" smoke "$tag" --device cpu --tier "${one#*:}" --keep "$out/$tag" \
         2>&1 | tee "$out/$tag.txt" || failed+=("$tag")
 done
+VPATCH_TEST_CACHE=$cache VPATCH_PROVE=all "$bin/pytest" -m engine tests/engine/test_series.py \
+    2>&1 | tee "$out/series.txt" || failed+=(series)
 if [ ${#failed[@]} -gt 0 ]; then
     say "FAILED: ${failed[*]}; see $out"
     exit 1

@@ -1,7 +1,8 @@
 """Every test patch passes with the fix before it and fails without it (ci/prove_series.py).
 
 A proof takes minutes and depends on nothing but the bytes below: it is kept in the test cache under
-their hash, so an unchanged series is not proven twice. VPATCH_PROVE_AGAIN=1 proves it all the same.
+their hash, so an unchanged series is not proven twice. VPATCH_PROVE_AGAIN=1 proves it all the same,
+VPATCH_PROVE=all the releases that CI leaves to the nightly too.
 Releases without a CPU build borrow the compiled modules of another one.
 """
 
@@ -23,10 +24,11 @@ from vpatch.patches.series import Series
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 
 NEEDS = ("pytest",)
+TAGS = environment.PROVEN if os.environ.get("VPATCH_PROVE") == "all" else environment.PROVEN_IN_CI
 PROVER = ("ci/prove_series.py", "ci/testbed.py", "ci/overlay.py")
 
 
-@pytest.mark.parametrize("tag", environment.PROVEN)
+@pytest.mark.parametrize("tag", TAGS)
 def test_every_test_patch_fails_without_its_fix(tag: str, release_cache: Path, say: Say) -> None:
     builder = environment.PROVEN[tag]
     wheel = environment.base_wheel(builder, release_cache)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from rich.console import RenderableType
 
 from vpatch import pipeline
-from vpatch.patches.apply import Applied
+from vpatch.patches.apply import CLEAN, Applied
 from vpatch.patches.worktree import Worktree, write_worktree
 from vpatch.pipeline import Upstream
 from vpatch.report import Report, lines, plain, table
@@ -34,7 +35,9 @@ def run(tag: str, repo: Path, upstream: Upstream, *, bare: bool, worktree: Path 
 
 
 def _text(applied: Applied, written: Worktree | None) -> RenderableType:
-    rows = [(patch.verdict, patch.topic, patch.file) for patch in applied.patches]
+    counts = Counter((patch.topic, patch.verdict) for patch in applied.patches)
+    rows = [(topic, str(count), verdict) for (topic, verdict), count in counts.items()]
+    others = [patch for patch in applied.patches if patch.verdict != CLEAN]
     count = len(applied.patches)
     summary = (
         f"{applied.tag} ({applied.kind}): {count} patches, "
@@ -44,5 +47,8 @@ def _text(applied: Applied, written: Worktree | None) -> RenderableType:
     )
     where = plain(f"{written.folder}: branch {written.branch}") if written else None
     return lines(
-        table(("verdict", "topic", "patch"), rows) if rows else None, plain(summary), where
+        table(("topic", "patches", "verdict"), rows) if rows else None,
+        *(plain(f"{patch.verdict}: {patch.file}") for patch in others),
+        plain(summary),
+        where,
     )
