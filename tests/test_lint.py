@@ -524,7 +524,8 @@ def test_a_series_without_a_pin_is_linted_too(folder: Path) -> None:
 def test_a_message_with_a_name_is_filled_in(folder: Path) -> None:
     finding = Finding(str(folder / ONE), 1, "blob-chain", "x")
     (told,) = mend.mended([finding], TAG)
-    assert told.mend == f"vpatch refresh {TAG} {ONE} writes the patch's index lines anew."
+    wanted = f"Mend the patch, or let vpatch refresh {TAG} {ONE} write its index line anew."
+    assert told.mend == wanted
 
 
 def test_lint_reads_one_whole_series(lab: Lab, folder: Path, tmp_path: Path) -> None:
