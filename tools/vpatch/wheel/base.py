@@ -18,6 +18,7 @@ from vpatch.progress import Progress
 from vpatch.tags import version_of
 from vpatch.upstream.index import Arch, Artifact, Index
 from vpatch.upstream.urls import last_part, redact
+from vpatch.wheel.given import given_wheel
 
 PROJECT = "vllm"
 ARCHES: tuple[Arch, ...] = ("x86_64", "aarch64")
@@ -141,6 +142,7 @@ def _file(path: Path, arch: Arch | None) -> Path:
             code="bad-base",
         )
     _check_arch(path.name, arch)
+    given_wheel(path)
     return path
 
 

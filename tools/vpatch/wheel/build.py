@@ -17,6 +17,7 @@ from vpatch.files import sha256_file, write_atomically
 from vpatch.tags import version_of
 from vpatch.wheel.directory import read_archive
 from vpatch.wheel.edits import PACKAGE, FileEdit, WheelEdits, sort_edits
+from vpatch.wheel.given import is_vllm
 from vpatch.wheel.meta import (
     PROVENANCE_FILE,
     VERSION_FILE,
@@ -203,8 +204,7 @@ def check_release(base: Distribution, tag: str) -> None:
         FindingError: another project, another release, or a wheel that vpatch made.
     """
     name = base.archive.path.name
-    ours = base.name == "vllm" or base.name.startswith(("vllm-", "vllm_"))
-    if not ours or VERSION_FILE not in base.archive.by_name:
+    if not is_vllm(base) or VERSION_FILE not in base.archive.by_name:
         raise FindingError(
             f"{name} is not a wheel of vLLM: it is {base.name} {base.version}",
             hint=f"Give --base a build of vLLM {tag}, or leave it out for upstream's wheel.",

@@ -110,6 +110,16 @@ def read_distribution(archive: Archive) -> Distribution:
     return Distribution(archive, name, version, stems[0], file_name["rest"], record)
 
 
+def named_as_a_wheel(path: Path) -> bool:
+    """Whether a file has a wheel's name."""
+    return _FILE_NAME.fullmatch(path.name) is not None
+
+
+def has_metadata(archive: Archive) -> bool:
+    """Whether a zip has what makes it a wheel: a dist-info folder with METADATA."""
+    return any(_DIST_INFO.fullmatch(name) for name in archive.by_name)
+
+
 def with_label(version: Version, label: str) -> Version:
     """A version with one more local label: ``0.17.1+cu129`` and ``kimi.1`` give
     ``0.17.1+cu129.kimi.1``."""
