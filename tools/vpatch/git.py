@@ -76,6 +76,9 @@ _TRANSPORT_VARIABLES = (
 )
 # What env(1) ends with when the program that it should start does not exist.
 _NOT_FOUND_STATUS = 127
+# How git says that the disk is to blame, on whatever line.
+_FULL = ("No space left on device", "Out of diskspace", "Disk quota exceeded")
+_FORBIDDEN = ("Permission denied", "Read-only file system")
 
 
 @dataclass(frozen=True)
@@ -88,11 +91,13 @@ class Output:
 
     @property
     def complaint(self) -> str:
-        """The last non-empty line of stderr: where git puts the error."""
-        lines = [
-            line for line in self.stderr.decode("utf-8", "replace").splitlines() if line.strip()
-        ]
-        return lines[-1].strip() if lines else f"git exited with status {self.status}"
+        """The line of stderr that says why: one about the disk, else git's last word."""
+        text = self.stderr.decode("utf-8", "replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        causes = [line for line in lines if any(word in line for word in (*_FULL, *_FORBIDDEN))]
+        if not lines:
+            return f"git exited with status {self.status}"
+        return causes[0] if causes else lines[-1]
 
 
 class Git:
@@ -141,12 +146,20 @@ class Git:
         """
         output = _execute(self._command(args), self._environment(env), stdin)
         if output.status not in ok:
-            raise HostError(
-                f"git {args[0]} failed in {self.git_dir}: {output.complaint}",
-                hint=_hint_for(output.stderr),
-                code="git",
-            )
+            raise self._failure(args[0], output)
         return output
+
+    def _failure(self, command: str, output: Output) -> HostError:
+        said = output.complaint
+        hint = f"Run it again; git -C {self.git_dir} fsck says whether the repository is whole."
+        code = "git"
+        if any(word in said for word in _FULL):
+            hint = "Free disk space, or point VPATCH_CACHE at a larger disk, and run it again."
+            code = "disk"
+        elif any(word in said for word in _FORBIDDEN):
+            hint = "Make the folder writable, or point VPATCH_CACHE at one that is."
+            code = "disk"
+        return HostError(f"git {command} failed in {self.git_dir}: {said}", hint=hint, code=code)
 
     def output(self, *args: str, stdin: bytes | None = None) -> bytes:
         """Standard output of a command that has to succeed."""
@@ -272,11 +285,3 @@ def _parse_batch(names: list[str], answer: bytes) -> Iterator[tuple[str, bytes]]
         size = int(header.rsplit(b" ", 1)[1])
         yield name, answer[position : position + size]
         position += size + 1
-
-
-def _hint_for(stderr: bytes) -> str:
-    if b"No space left on device" in stderr or b"Out of diskspace" in stderr:
-        return "Free disk space, or point VPATCH_CACHE at a larger disk, and run it again."
-    if b"Permission denied" in stderr or b"Read-only file system" in stderr:
-        return "Make the folder writable, or point VPATCH_CACHE at one that is."
-    return ""

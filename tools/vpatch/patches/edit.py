@@ -69,13 +69,17 @@ def look_at(folder: Path, series: Series) -> State | None:
     return State(is_series=in_order and not unknown, unknown=unknown)
 
 
-def replace_worktree(folder: Path, check: Callable[[], None], make: Callable[[Path], None]) -> None:
+def replace_worktree(folder: Path, check: Callable[[], bool], make: Callable[[Path], None]) -> bool:
     """Makes a new folder beside one, and gives it its place.
 
     Args:
         folder: The place; what is there is removed.
-        check: Raises where the old one may not go; called again at the last moment.
+        check: Whether the new one is wanted still, asked at the last moment: another process may
+            have made it meanwhile. Raises where the old one may not go.
         make: Fills the new folder, which does not exist yet.
+
+    Returns:
+        Whether the new folder stands there now.
 
     Raises:
         HostError: the disk refused; the old folder stands.
@@ -88,8 +92,10 @@ def replace_worktree(folder: Path, check: Callable[[], None], make: Callable[[Pa
         try:
             fresh = scratch / "new"
             make(fresh)
-            check()
+            if not check():
+                return False
             put_in_place(fresh, folder, scratch)
+            return True
         finally:
             remove(folder, scratch)
 

@@ -71,6 +71,8 @@ def read_mailbox(git: Git, data: bytes, name: str) -> Mailbox:
 
 
 def _split(git: Git, data: bytes, name: str) -> list[bytes]:
+    if not data.strip():
+        raise _no_mailbox(name, "it is empty")
     with tempfile.TemporaryDirectory(prefix="vpatch-mails-") as folder:
         box = Path(folder) / "mbox"
         box.write_bytes(data)
@@ -80,12 +82,16 @@ def _split(git: Git, data: bytes, name: str) -> list[bytes]:
         output = git.run("mailsplit", *options, "--", str(box), ok=(0, 1, 128))
         if output.status or not _START.match(data):
             why = output.complaint if output.status else "it does not start as a mail does"
-            raise FindingError(
-                f"{name} is no mailbox: {why}",
-                hint="Give what git format-patch --stdout writes, or one mail.",
-                code="not-a-mailbox",
-            )
+            raise _no_mailbox(name, why)
         return [path.read_bytes() for path in sorted(parts.iterdir())]
+
+
+def _no_mailbox(name: str, why: str) -> FindingError:
+    return FindingError(
+        f"{name} is no mailbox: {why}",
+        hint="Give what git format-patch --stdout writes, or one mail.",
+        code="not-a-mailbox",
+    )
 
 
 def _read(git: Git, mail: bytes, origin: str) -> _Numbered:

@@ -65,8 +65,8 @@ def existing_series(repo: Path, tag: str) -> Path:
     folder = series_folder(repo, tag)
     if not folder.is_dir():
         raise UsageError(
-            f"{folder} does not exist, so there is no series",
-            hint=f"Pinned releases: {', '.join(pinned_tags(repo)) or 'none'}.",
+            f"{folder.name} has no series: there is no folder {folder}",
+            hint=f"{_nearest_pins(repo, folder.name)} {_rebase_to(folder.name)}",
             code="no-series",
         )
     return folder
@@ -155,9 +155,19 @@ def nearest(tags: Collection[str], tag: str) -> list[str]:
     return [ordered[n] for n in sorted(around)]
 
 
-def _no_pin(repo: Path, tag: str, released: Collection[str] | None) -> UsageError:
+def _nearest_pins(repo: Path, tag: str) -> str:
     pins = nearest(pinned_tags(repo), tag)
-    hint = f"Nearest pins: {', '.join(pins)}." if pins else "No release has a pin yet."
+    return f"Nearest pins: {', '.join(pins)}." if pins else "No release has a pin yet."
+
+
+def _rebase_to(tag: str) -> str:
+    """Where a series for a release will come from. To be changed when the verb is there."""
+    return f"`vpatch rebase`, which is to carry a series to {tag}, does not exist yet."
+
+
+def _no_pin(repo: Path, tag: str, released: Collection[str] | None) -> UsageError:
+    hint = _nearest_pins(repo, tag)
     if released is not None and tag not in released:
         return UsageError(f"there is no vLLM release {tag}", hint=hint, code="unknown-tag")
+    hint = f"{hint} {_rebase_to(tag)}"
     return UsageError(f"{tag} has no pin in {repo / PATCHES}", hint=hint, code="no-pin")

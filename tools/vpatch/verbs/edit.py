@@ -28,10 +28,8 @@ def run(tag: str, repo: Path, upstream: Upstream, folder: Path | None, *, discar
     """
     _, series = pinned(repo, tag)
     place = Path(os.path.abspath(folder or repo.parent / f"vllm-{series.tag}"))  # noqa: PTH100
-    state = look_at(place, series)
-    if state is not None and state.is_series:
+    if not _is_wanted(place, series, discard=discard):
         return _report(series, place, written=False)
-    _check(place, series, discard=discard)
     prepared = pipeline.prepare(tag, repo, upstream)
 
     def make(fresh: Path) -> None:
@@ -40,14 +38,20 @@ def run(tag: str, repo: Path, upstream: Upstream, folder: Path | None, *, discar
             mirror.git, prepared.release.commit, prepared.applied, prepared.series, fresh
         )
 
-    replace_worktree(place, lambda: _check(place, series, discard=discard), make)
-    return _report(series, place, written=True)
+    written = replace_worktree(place, lambda: _is_wanted(place, series, discard=discard), make)
+    return _report(series, place, written=written)
 
 
-def _check(place: Path, series: Series, *, discard: bool) -> None:
+def _is_wanted(place: Path, series: Series, *, discard: bool) -> bool:
+    """Whether a worktree is to be written there; raises where it may not be."""
     state = look_at(place, series)
-    if state is not None and (state.unknown or not discard):
+    if state is None:
+        return True
+    if state.is_series:
+        return False
+    if state.unknown or not discard:
         raise refused(place, series.tag, state.unknown)
+    return True
 
 
 def _report(series: Series, place: Path, *, written: bool) -> Report:
