@@ -1,0 +1,273 @@
+"""What is refused at the config, in the order in which an engine start meets it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from vpatch.preflight.case import NUMBERINGS, OUTPUT, Case
+from vpatch.preflight.drafter import IDS, NUMBERING
+from vpatch.preflight.target import KNOWN_TEXT_MODELS
+from vpatch.preflight.verdict import Problem, Remedy, When
+
+_NO_ARCHITECTURE = "are not supported for now."
+_PATCH = Remedy("release", "the patched release")
+_QUANTISED = (
+    *("awq", "awq_marlin", "fp8", "fbgemm_fp8", "modelopt", "modelopt_fp4", "modelopt_mxfp8"),
+    *("modelopt_mixed", "gguf", "gptq", "gptq_marlin", "bitsandbytes", "compressed-tensors"),
+    *("experts_int8", "quark", "moe_wna16", "mxfp4", "mxfp8", "torchao", "auto-round"),
+    *("auto_round", "inc", "petit_nvfp4", "cpu_awq", "fp_quant"),
+)
+
+
+def problems(case: Case) -> Iterator[Problem]:
+    """Every refusal that applies; a user meets the first."""
+    yield from _options(case)
+    yield from _config_class(case)
+    yield from _architecture(case)
+    yield from _quantisation(case)
+    yield from _pipeline(case)
+    if not _accepts(case):
+        yield Problem(
+            "target-accepted",
+            "error",
+            "config",
+            f"this release has a list of targets for EAGLE-3 that {case.target.model_type} is "
+            "not on; behind it wait an AttributeError and a model without the interface",
+            text=("is only supported for", f"model_type='{case.target.model_type}'"),
+            remedy=_PATCH,
+            topic="eagle3-interface",
+        )
+    if case.release.checks:
+        yield from _checked(case)
+    yield from _context(case)
+
+
+def _accepts(case: Case) -> bool:
+    release = case.release
+    if case.target.model_type not in KNOWN_TEXT_MODELS:
+        return True  # not this repository's to say
+    return release.accepts_kimi
+
+
+def _options(case: Case) -> Iterator[Problem]:
+    given = next((name for name in (NUMBERING, IDS) if case.options.get(name)), None)
+    if given is not None and not case.release.options:
+        yield Problem(
+            "options",
+            "error",
+            "config",
+            f"--speculative-config has no {given} in this release",
+            text=("Unexpected keyword argument",),
+            remedy=_PATCH,
+            topic="aux-layers",
+        )
+
+
+def _config_class(case: Case) -> Iterator[Problem]:
+    drafter, release = case.drafter, case.release
+    if drafter.speculators and drafter.own_type:
+        yield Problem(
+            "config-class",
+            "error",
+            "config",
+            "its config names a model_type that no Transformers has",
+            text=(f"model type `{drafter.own_type}` but Transformers does not recognize",),
+            remedy=Remedy("config", "remove model_type from its config.json"),
+        )
+    if drafter.speculators and drafter.kind != "llama" and not release.mla_speculators:
+        yield Problem(
+            "speculators",
+            "error",
+            "config",
+            "this release takes no drafters with MLA in speculators' format",
+            text=(f"Unsupported model_type {drafter.model_type} for Eagle3 speculator",),
+            remedy=_PATCH,
+            topic="mla-drafter",
+        )
+    if drafter.model_type == "kimi_k2" and not release.knows_mla and not drafter.speculators:
+        yield Problem(
+            "config-class",
+            "error",
+            "config",
+            "neither this release nor its Transformers has a config for model_type kimi_k2",
+            text=("model type `kimi_k2` but Transformers does not recognize this architecture",),
+            remedy=_PATCH,
+            topic="eagle3-interface",
+        )
+
+
+def _architecture(case: Case) -> Iterator[Problem]:
+    drafter, release = case.drafter, case.release
+    if drafter.model_type == "deepseek_v3" and not release.keeps_deepseek_v3:
+        yield Problem(
+            "architecture",
+            "error",
+            "config",
+            "this release takes every drafter with model_type deepseek_v3 for an MTP model",
+            text=("Model architectures ['Eagle3DeepSeekMTPModel']", _NO_ARCHITECTURE),
+            remedy=Remedy("config", 'set "model_type": "kimi_k2" in its config.json')
+            if release.knows_mla
+            else _PATCH,
+            topic="mla-drafter",
+        )
+    elif drafter.kind == "other" or (drafter.kind == "mla" and not release.knows_mla):
+        name = drafter.architecture
+        yield Problem(
+            "architecture",
+            "error",
+            "config",
+            f"this release has no drafter {name or 'without an architecture in its config'}",
+            text=(f"Model architectures ['{name}']", _NO_ARCHITECTURE),
+            remedy=_PATCH if drafter.kind == "mla" else None,
+            topic="eagle3-interface" if drafter.kind == "mla" else None,
+        )
+
+
+def _quantisation(case: Case) -> Iterator[Problem]:
+    method = case.drafter.quantization
+    if method is not None and method not in _QUANTISED:
+        yield Problem(
+            "quantisation",
+            "error",
+            "config",
+            f"vLLM has no quantisation {method}",
+            text=(f"Unknown quantization method: {method}",),
+        )
+
+
+def _pipeline(case: Case) -> Iterator[Problem]:
+    stages = case.parallel.pipeline
+    if stages == 1 or not case.drafter.uses_aux:
+        return
+    if case.release.pipeline == "lost":
+        yield Problem(
+            "pipeline-parallel",
+            "error",
+            "first-step",
+            "only the last stage's layers give states, and the others are lost without a word",
+            text=("shapes cannot be multiplied",),
+            remedy=Remedy("option", "--pipeline-parallel-size 1"),
+            topic="aux-layers",
+        )
+        return
+    refused: tuple[str, ...] = ("Pipeline parallelism is not supported for this model.",)
+    when: When = "config"
+    if case.release.patched:
+        refused = (f"EAGLE-3 does not work with pipeline_parallel_size={stages}",)
+    elif case.release.version.release >= (0, 30):
+        refused, when = ("does not support eagle3 with pipeline parallelism",), "load"
+    yield Problem(
+        "pipeline-parallel",
+        "error",
+        when,
+        "the drafter reads states of layers that earlier stages hold and do not pass on",
+        text=refused,
+        remedy=Remedy("option", "--pipeline-parallel-size 1"),
+        topic="aux-layers",
+    )
+
+
+def _checked(case: Case) -> Iterator[Problem]:
+    """What the series' one reader of ids refuses."""
+    drafter = case.drafter
+    for name in ("norm_before_fc", "use_aux_hidden_state"):
+        if drafter.contradicts(name):
+            yield _refused(f"The drafter's config contradicts itself: {name} is", "config")
+    if not drafter.uses_aux:
+        if drafter.hidden != case.target.hidden:
+            yield _refused("its use_aux_hidden_state is false", "hidden-sizes")
+        return
+    problem = _written(case) or _impossible(case) or _width(case)
+    if problem is not None:
+        yield problem
+
+
+def _written(case: Case) -> Problem | None:
+    ids = {} if case.options.get(IDS) else case.drafter.ids
+    for place, value in ids.items():
+        if not isinstance(value, list) or any(type(each) is not int for each in value):
+            return _refused(f"{_key(place)} in the drafter's config has to be a list", "layer-ids")
+    if len({tuple(value) for value in ids.values()}) > 1:
+        return _refused("The drafter's config names two sets of aux layers", "layer-ids")
+    numberings = {
+        value
+        for value in (case.drafter.config.get(NUMBERING), case.drafter.eagle_config.get(NUMBERING))
+        if value is not None
+    }
+    if any(value not in NUMBERINGS for value in numberings):
+        return _refused(f"{NUMBERING} in the drafter's config has to be one of", "numbering")
+    if len(numberings) > 1:
+        return _refused(f"The drafter's config has two values of {NUMBERING}", "numbering")
+    return None
+
+
+def _key(place: str) -> str:
+    return {"top-level": IDS, "eagle_config": f"eagle_config.{IDS}"}.get(place, place)
+
+
+def _impossible(case: Case) -> Problem | None:
+    ids, layers = case.taken, case.target.layers
+    if case.read_ids is None:
+        return None
+    counted = case.options.get(NUMBERING) or case.drafter.numbering
+    shift = int(counted == OUTPUT)
+    shown = str([each - shift for each in ids])
+    outside = [each - shift for each in ids if not 0 <= each <= layers]
+    if outside:
+        return _refused(shown, "layer-ids", f"hold {outside}, but the target has {layers} layers")
+    if len(set(ids)) != len(ids):
+        return _refused(shown, "layer-ids", "name a layer twice")
+    if list(ids) != sorted(ids):
+        return _refused(shown, "layer-ids", "are not ascending")
+    return None
+
+
+def _width(case: Case) -> Problem | None:
+    ids, drafter = case.taken, case.drafter
+    declared = drafter.config.get("num_aux_hidden_states")
+    if declared is not None and declared != len(ids):
+        return _refused(f"its num_aux_hidden_states is {declared}", "aux-states")
+    fc = drafter.weight("fc.weight")
+    width = len(ids) * case.target.hidden
+    # Of a repository of the hub vLLM has no file at that time: the loader is who finds it.
+    known = drafter.local and fc is not None and fc.dtype != "U8" and fc.shape
+    if known and fc is not None and fc.shape[-1] != width:
+        said = f"{len(ids)} x {case.target.hidden} = {width} values a token"
+        return _refused(said, "aux-states", f"but its fc takes {fc.shape[-1]}")
+    return None
+
+
+def _refused(*parts: Any) -> Problem:
+    """A refusal of the series; parts[1] is the check, the others its text."""
+    text = (str(parts[0]), *(str(one) for one in parts[2:]))
+    return Problem(
+        str(parts[1]),
+        "error",
+        "config",
+        "its config cannot be what it was trained with: " + ", ".join(text),
+        text=text,
+        remedy=Remedy("config", "correct its config.json, or name other layers with the option"),
+        topic="aux-layers",
+    )
+
+
+def _context(case: Case) -> Iterator[Problem]:
+    ranks, drafter = case.parallel.context, case.drafter
+    kept = drafter.config.get("num_key_value_heads")
+    if ranks == 1 or drafter.kind != "llama" or type(kept) is not int or kept < 1:
+        return
+    copies = max(case.parallel.tensor // kept, 1)
+    if copies % ranks == 0:
+        return
+    refused = case.release.patched
+    yield Problem(
+        "context-parallel",
+        "error" if refused else "wrong-result",
+        "config" if refused else "never",
+        f"its {kept} KV heads are on {copies} of {case.parallel.tensor} ranks each: {ranks} ranks "
+        "that share tokens would mix up different heads",
+        text=("would mix up different heads",) if refused else (),
+        remedy=Remedy("option", "--decode-context-parallel-size 1"),
+        topic="mla-drafter",
+    )

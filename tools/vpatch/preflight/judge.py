@@ -1,0 +1,164 @@
+"""From a case to its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from vpatch.preflight import at_config, at_load
+from vpatch.preflight.case import Case
+from vpatch.preflight.drafter import DEFAULT_STATES, states_of
+from vpatch.preflight.memory import STEP_TOKENS, memory_of, told
+from vpatch.preflight.target import KNOWN_TEXT_MODELS
+from vpatch.preflight.verdict import Fact, Verdict
+
+_NORMS = ("norm_before_fc", "fc_norm", "norm_output", "norm_before_residual")
+
+
+def judge(case: Case) -> Verdict:
+    """What will happen."""
+    found = tuple(chain(at_config.problems(case), at_load.problems(case)))
+    return Verdict(found, tuple(_facts(case)), tuple(_notes(case)))
+
+
+def _facts(case: Case) -> Iterator[Fact]:
+    target, drafter = case.target, case.drafter
+    yield Fact("release", case.release.name)
+    yield Fact(
+        "target", f"{target.model_type or 'no model_type'}, {target.layers} layers of "
+        f"{target.hidden} values, vocabulary {target.vocab}"
+    )  # fmt: skip
+    form = ", speculators' format" if drafter.speculators else ""
+    kind = {"llama": "Llama", "mla": "MLA", "other": "unknown"}[drafter.kind]
+    yield Fact("architecture", f"{drafter.architecture or 'none'} ({kind}{form})")
+    yield from _layers(case)
+    yield Fact("hidden sizes", _sizes(case))
+    yield Fact("vocabularies", _vocabularies(case))
+    yield Fact("tokenizer", _tokenizer(case))
+    yield Fact("norms", _norms(case))
+    yield Fact("quantisation", drafter.quantization or f"none, {drafter.dtype}")
+    yield Fact("tables", _tables(case))
+    yield Fact("memory", _memory(case))
+
+
+def _layers(case: Case) -> Iterator[Fact]:
+    drafter = case.drafter
+    if not drafter.uses_aux:
+        yield Fact("layer ids", "none: it takes the target's last hidden state")
+        return
+    written = "; ".join(f"{place}: {value}" for place, value in drafter.ids.items())
+    yield Fact("ids as written", f"{written or 'none'}; numbering {drafter.numbering or 'unsaid'}")
+    source = "its defaults" if case.read_ids is None else "these"
+    yield Fact(
+        "ids as taken",
+        f"{_list(case.taken)} ({source}: inputs of layers); SGLang and SpecForge call them "
+        f"{_list([each - 1 for each in case.taken])} (outputs)",
+    )
+    fc = drafter.weight("fc.weight")
+    shape = "no fc in its checkpoint" if fc is None else f"its checkpoint's is {list(fc.shape)}"
+    states = states_of(drafter, case.target.hidden)
+    of = "" if fc is None or states is None else f": {states} of the target's states"
+    yield Fact(
+        "aux states",
+        f"{len(case.captured)} come, fc is built for {case.states}, {shape}{of}",
+    )
+
+
+def _list(ids: Sequence[int]) -> str:
+    return "[" + ", ".join(map(str, ids)) + "]"
+
+
+def _sizes(case: Case) -> str:
+    drafter, target = case.drafter, case.target
+    same = "the target's" if drafter.hidden == target.hidden else f"the target has {target.hidden}"
+    own = f", target_hidden_size {drafter.state_size}" * (drafter.state_size != drafter.hidden)
+    return f"{drafter.hidden}{own}: {same}"
+
+
+def _vocabularies(case: Case) -> str:
+    drafter, target = case.drafter, case.target
+    whole = "the target's" if drafter.vocab == target.vocab else f"the target has {target.vocab}"
+    if drafter.draft_vocab == drafter.vocab:
+        return f"{drafter.vocab}: {whole}; drafts from all of it"
+    table = drafter.weight("d2t")
+    mapped = "no d2t" if table is None else f"d2t {list(table.shape)}"
+    return f"{drafter.vocab}: {whole}; drafts from {drafter.draft_vocab}, {mapped}"
+
+
+def _tokenizer(case: Case) -> str:
+    own, target = case.drafter, case.target
+    both = own.tokenizer.keys() & target.tokenizer.keys()
+    apart = sorted(name for name in both if own.tokenizer[name] != target.tokenizer[name])
+    if apart:
+        return f"{', '.join(apart)} is not the target's"
+    if both:
+        return f"{', '.join(sorted(both))} is the target's"
+    named = own.special.keys() & target.special.keys()
+    other = sorted(name for name in named if own.special[name] != target.special[name])
+    if other:
+        return ", ".join(
+            f"{name} is {own.special[name]}, the target's {target.special[name]}" for name in other
+        )
+    if named:
+        return f"{', '.join(sorted(named))} as the target's; it has no tokenizer to compare"
+    return "it has none of its own: the target's is used"
+
+
+def _norms(case: Case) -> str:
+    drafter = case.drafter
+    told_norms = [name for name in _NORMS if drafter.flag(name)]
+    return ", ".join(told_norms) or "none of " + ", ".join(_NORMS)
+
+
+def _tables(case: Case) -> str:
+    drafter = case.drafter
+    if not drafter.tensors:
+        return "not known: no headers were read"
+    has = {"embed_tokens": drafter.own_embeddings, "lm_head": drafter.own_head}
+    return ", ".join(f"{'own' if own else 'no'} {name}" for name, own in has.items())
+
+
+def _memory(case: Case) -> str:
+    found = memory_of(case)
+    ranks = case.parallel.tensor
+    return (
+        f"{told(found.weights)} of weights, {told(found.cache)} of KV cache a token, "
+        f"{told(found.buffers)} of buffers at {STEP_TOKENS} tokens a step; on each of {ranks}"
+    )
+
+
+def _notes(case: Case) -> Iterator[str]:
+    drafter, target = case.drafter, case.target
+    if target.model_type not in KNOWN_TEXT_MODELS:
+        yield f"the target is no Kimi: what this release does with {target.model_type} is not known"
+    if drafter.uses_aux and not drafter.ids:
+        yield (
+            f"it names no layers: it gets {_list(case.taken)}; whether it was trained on them, "
+            "nothing here tells"
+        )
+    unsaid = drafter.numbering is None and not case.outputs_of_default
+    if drafter.uses_aux and drafter.ids and unsaid and case.taken[:1] == (1,):
+        yield (
+            "its first id is 1 and nothing says how it counts: if ids are outputs of layers, as in "
+            f"SGLang, it needs {_list([each + 1 for each in case.taken])}"
+        )
+    yield from _of_tokens(case)
+    if drafter.quantization is not None:
+        yield "it is quantised: its weights' names and shapes are not compared"
+    if drafter.kind == "other":
+        yield "its class is not known here: its weights are not compared"
+    if drafter.uses_aux and states_of(drafter, target.hidden) is None and drafter.tensors:
+        yield f"its fc is no whole number of states of {target.hidden} values"
+    if len(case.captured) > DEFAULT_STATES and case.release.runner == "v2":
+        yield f"{len(case.captured)} states a token: buffers grow with them"
+
+
+def _of_tokens(case: Case) -> Iterator[str]:
+    drafter, target = case.drafter, case.target
+    if "is not the target's" in _tokenizer(case) or ", the target's" in _tokenizer(case):
+        yield f"tokenizer: {_tokenizer(case)}; it drafts in the target's tokens all the same"
+    if drafter.vocab != target.vocab:
+        yield (
+            f"its vocab_size is {drafter.vocab} and the target's {target.vocab}: is it this "
+            "target's drafter?"
+        )
