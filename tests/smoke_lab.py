@@ -41,6 +41,10 @@ REQUEST: Mapping[str, Any] = {
     "accepted": [1, 0, 0],
     "certain_guesses": 4,
     "wrong_guesses": 0,
+    "embeds": 5,
+    "embeds_wrong": [],
+    "embeds_at_ends": 1,
+    "embeds_of_picture": 0,
 }
 """A request of three prompt and three generated tokens, all as it has to be."""
 ANSWER = [11, 12, 14]

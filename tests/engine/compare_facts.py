@@ -9,6 +9,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +18,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from vpatch.smoke.engine import compare
-from vpatch.smoke.engine.compare import Request, Steps
+from vpatch.smoke.engine.guesses import compare_embeds, compare_guesses
 from vpatch.smoke.engine.reference import Reference, Run
 from vpatch.smoke.engine.rows import Recorder
+from vpatch.smoke.engine.steps import Request, Steps
 
 Facts = dict[str, Any]
 Cell = tuple[int, int, int]  # step, position, token
@@ -126,20 +128,69 @@ def drafts(*cells: Cell) -> Facts:
 def guesses(
     wanted: Sequence[Sequence[int]], margins: Sequence[float], cells: Sequence[Cell] = CELLS
 ) -> Facts:
-    """compare_guesses beside a drafter that wants these at each step that can be tried."""
-    asked: list[tuple[int, list[int]]] = []
+    """compare_guesses beside a drafter that wants these at each step but the last one."""
+    asked: list[tuple[int, list[int], int]] = []
 
-    def guess(past: torch.Tensor, tokens: list[int], count: int) -> SimpleNamespace:
-        asked.append((len(past), tokens))
-        assert count == len(GUESSES[0])
-        spreads = [1.0] * count
-        return SimpleNamespace(tokens=wanted[len(asked) - 1], margins=margins, spreads=spreads)
+    def guess(past: torch.Tensor, embeds: torch.Tensor, count: int) -> SimpleNamespace:
+        asked.append((len(past), embeds[:, 0].int().tolist(), count))
+        mine = wanted[len(asked) - 1][:count]
+        return SimpleNamespace(
+            tokens=mine, margins=margins[:count] if count > 1 else [1.0], spreads=[1.0] * count
+        )
 
     rows = rows_of(cells)
-    drafter = SimpleNamespace(guess=guess)
+    drafter = SimpleNamespace(guess=guess, embed=embed, takes_pictures=False)
     steps = Steps.of(rows, request())
-    found = compare.compare_guesses(rows, steps, request(), drafter, LIMIT)
+    found = compare_guesses(rows, steps, request(), drafter, LIMIT)
     return {**found, "asked": asked}
+
+
+def embed(tokens: Sequence[int]) -> torch.Tensor:
+    """[tokens, 2]: no two tokens' are near each other."""
+    return torch.tensor([[float(token), float(-token)] for token in tokens])
+
+
+def embeds(
+    tokens: Sequence[int],
+    picture: Sequence[int] = (),
+    *,
+    takes: bool = False,
+    change: Callable[[torch.Tensor], torch.Tensor] = lambda rows: rows,
+) -> Facts:
+    """compare_embeds where the drafter embedded these tokens, one for each of CELLS.
+
+    Args:
+        tokens: What the rows hold.
+        picture: Positions whose embeddings are a picture's: [0.5, 0.5].
+        takes: Whether the drafter is for pictures.
+        change: Gets the rows' embeddings.
+    """
+    rows = rows_of()
+    other = torch.full((2, 2), 9.0)
+    rows["embeds"] = torch.cat([other, change(embed(tokens))])
+    own = {position: torch.tensor([0.5, 0.5]) for position in picture}
+    asked = replace(request(), picture=own)
+    drafter = SimpleNamespace(embed=embed, takes_pictures=takes)
+    return compare_embeds(rows, asked, drafter, LIMIT)
+
+
+def all_embeds() -> Facts:
+    """By case."""
+    right = [6, 7, 11, 12, 14, 1]
+
+    def pictured(rows: torch.Tensor) -> torch.Tensor:
+        rows[:2] = 0.5
+        return rows
+
+    return {
+        "right": embeds(right),
+        "the last token after a part": embeds([6, 5, 11, 12, 14, 1]),
+        "not heard": embeds(right, change=lambda rows: rows * math.nan),
+        "one further": embeds([7, 11, 12, 14, 1, 1]),
+        "a picture": embeds(right, [1, 2], takes=True, change=pictured),
+        "a placeholder in its place": embeds(right, [1, 2], takes=True),
+        "a placeholder as it is": embeds(right, [1, 2]),
+    }
 
 
 def whole(target: Path, folder: Path) -> Facts:
@@ -194,60 +245,90 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
         self.input_size = inputs
 
 
+class Model(torch.nn.Module):  # type: ignore[misc]
+    """A drafter's model: who listens is told what it is called with."""
+
+    def forward(self, **_named: Any) -> None:
+        """Does nothing."""
+
+
 class Drafter:
     """As much of a drafter of vLLM as the recorder sees.
 
     Args:
         size: What `fc` takes.
         hand: What `combine_hidden_states` makes of the states before `fc`.
+        calls: The model's calls in one step: their named arguments.
     """
 
     def __init__(
         self,
         size: int = 6,
         hand: Callable[[torch.Tensor], torch.Tensor] = lambda states: states,
+        calls: Sequence[Facts] = (),
     ) -> None:
         fc = Linear(size, 2)
-        self.model = SimpleNamespace(
-            model=SimpleNamespace(fc=fc),
-            combine_hidden_states=lambda states: fc(hand(states)),
-        )
+        self.model = Model()
+        self.model.model = SimpleNamespace(fc=fc, embed_tokens=lambda ids: embed(ids.tolist()))
+        self.model.combine_hidden_states = lambda states: fc(hand(states))
+        self._calls = calls
 
     def propose(self, *arguments: Any, **named: Any) -> torch.Tensor:
         """Guesses 7 for every request; padded to four."""
         states = named.get("target_hidden_states")
         self.model.combine_hidden_states(states if states is not None else arguments[1])
+        for call in self._calls:
+            self.model(**call)
         return torch.full((4, 3), 7)
 
 
-def recorded(runner: SimpleNamespace, call: Callable[[], object], folder: Path) -> Facts:
+def recorded(
+    runner: SimpleNamespace, call: Callable[[], object], folder: Path, *, embeds: bool = False
+) -> Facts:
     """What a call of the drafter is recorded as, or why it is refused."""
     try:
-        recorder = Recorder(runner)
+        recorder = Recorder(runner, embeds=embeds)
         call()
     except AssertionError as error:
         return {"refused": str(error)}
     folder.mkdir(exist_ok=True)
     recorder.save(folder / "recorded.safetensors")
     return {
-        name: values.tolist() for name, values in load_file(folder / "recorded.safetensors").items()
+        name: [_told(row) for row in values]
+        for name, values in load_file(folder / "recorded.safetensors").items()
     }
+
+
+def _told(row: torch.Tensor) -> Any:
+    """JSON has no NaN."""
+    return "nan" if row.isnan().all() else row.tolist()
 
 
 STATES = torch.arange(30, dtype=torch.float32).view(5, 6)
 
 
-def v1(folder: Path, drafter: Drafter, states: torch.Tensor = STATES) -> Facts:
+def v1(folder: Path, drafter: Drafter, *, embeds: bool = False) -> Facts:
     """Two requests of one and three rows, and a padded one; V1's runner."""
     batch = SimpleNamespace(req_ids=["4", "2-8f3a"])
     runner = SimpleNamespace(drafter=drafter, input_batch=batch, model=SimpleNamespace())
     named = {
-        "target_hidden_states": states,
+        "target_hidden_states": STATES,
         "target_positions": torch.tensor([9, 0, 1, 2]),
         "target_token_ids": torch.tensor([50, 51, 52, 53]),
         "common_attn_metadata": SimpleNamespace(query_start_loc_cpu=torch.tensor([0, 1, 4, 5])),
     }
-    return recorded(runner, lambda: drafter.propose(**named), folder)
+    return recorded(runner, lambda: drafter.propose(**named), folder, embeds=embeds)
+
+
+def heard(folder: Path) -> Facts:
+    """What is embedded in five rows, one of them padding, in a step of two calls."""
+    ids = {"input_ids": torch.tensor([51, 52, 53, 54, 0]), "inputs_embeds": None}
+    given = ids | {"inputs_embeds": torch.arange(10, dtype=torch.float32).view(5, 2)}
+    return {
+        "ids": v1(folder, Drafter(calls=[ids, given]), embeds=True),
+        "embeddings": v1(folder, Drafter(calls=[given, ids]), embeds=True),
+        "nothing heard": v1(folder, Drafter(), embeds=True),
+    }
 
 
 def mrv2(folder: Path) -> Facts:
@@ -288,17 +369,20 @@ def main(job: Facts) -> Facts:
             "none": drafts((1, 3, 11), (1, 4, 12), (1, 5, 14), (2, 4, 12)),
         },
         "guesses": {
-            "right": guesses(GUESSES[1:], [1.0, 1.0, 1.0]),
-            "wrong": guesses([[12, 13, 4]], [1.0, 1.0, 1.0]),
-            "near": guesses([[12, 9, 9]], [1.0, 2 * LIMIT - 1e-6, 1.0]),
-            "not near": guesses([[12, 9, 9]], [1.0, 2 * LIMIT + 1e-6, 1.0]),
-            "a missing row": guesses([], [], [cell for cell in CELLS if cell[1] != 1]),
+            "right": guesses(GUESSES, [1.0, 1.0, 1.0]),
+            "wrong": guesses([[1], [12, 13, 4]], [1.0, 1.0, 1.0]),
+            "wrong after a part of the prompt": guesses([[4], GUESSES[1]], [1.0, 1.0, 1.0]),
+            "near": guesses([[1], [12, 9, 9]], [1.0, 2 * LIMIT - 1e-6, 1.0]),
+            "not near": guesses([[1], [12, 9, 9]], [1.0, 2 * LIMIT + 1e-6, 1.0]),
+            "a missing row": guesses([], [], [cell for cell in CELLS if cell[1] != 0]),
         },
+        "embeds": all_embeds(),
         "whole": whole(Path(job["target"]), folder / "whole"),
         "recorded": {
             "v1": v1(folder, Drafter()),
             "mrv2": mrv2(folder),
             "fc of another size": v1(folder, Drafter(size=4, hand=lambda states: states[:, :4])),
+            **heard(folder),
             "other values": v1(folder, Drafter(hand=lambda states: states * 2)),
         },
     }

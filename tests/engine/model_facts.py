@@ -139,7 +139,7 @@ def guesses(target: Path, drafter: Path, ids: list[int]) -> Facts:
     drafting = ReferenceDrafter.beside(reference, drafter)
     guessed = torch.tensor(
         [
-            drafting.guess(states[: row + 1], tokens[1 : row + 2], 1).tokens[0]
+            drafting.guess(states[: row + 1], drafting.embed(tokens[1 : row + 2]), 1).tokens[0]
             for row in range(len(tokens) - 1)
         ]
     )
@@ -167,7 +167,8 @@ def echoes(target: Path, drafters: list[str], ids: list[int]) -> Facts:
     found: Facts = {}
     for drafter in drafters:
         drafting = ReferenceDrafter.beside(reference, Path(drafter))
-        guessed = [drafting.guess(states[:n], tokens[1 : n + 1], 3).tokens for n in range(6, 16)]
+        embeds = drafting.embed(tokens[1:])
+        guessed = [drafting.guess(states[:n], embeds[:n], 3).tokens for n in range(6, 16)]
         found[Path(drafter).name] = (torch.tensor(guessed) == ECHO).sum(dim=0).tolist()
     margin = (best[:, 0] - best[:, 1]).min().item()
     return {"token": ECHO, "right": [int(one.sum()) for one in said], "margin": margin, **found}
@@ -187,7 +188,7 @@ def depends(target: Path, drafters: list[str], ids: list[int]) -> Facts:
 
         def guessed(states: torch.Tensor, last: int = 60, own: Any = drafting) -> torch.Tensor:
             every = [
-                own.guess(states[:n][-last:], tokens[1 : n + 1][-last:], 3).tokens
+                own.guess(states[:n][-last:], own.embed(tokens[1 : n + 1][-last:]), 3).tokens
                 for n in range(4, 61, 3)[:20]
             ]
             return torch.tensor(every)

@@ -89,14 +89,45 @@ def test_guesses(facts: dict[str, Any]) -> None:
     found = facts["guesses"]
     counts = {case: (one["certain_guesses"], one["wrong_guesses"]) for case, one in found.items()}
     assert counts == {
-        "right": (3, 0),
-        "wrong": (3, 1),
-        "near": (1, 0),
-        "not near": (3, 2),
+        "right": (4, 0),
+        "wrong": (4, 1),
+        "wrong after a part of the prompt": (4, 1),
+        "near": (2, 0),
+        "not near": (4, 2),
         "a missing row": (0, 0),
     }
-    # All states so far, each beside the token after it; no part of a prompt, nor the last step.
-    assert found["right"]["asked"] == [[3, [6, 7, 11]]]
+    # All states so far, each beside the token after it; of a part of the prompt one guess; not the
+    # last step.
+    assert found["right"]["asked"] == [[2, [6, 7], 1], [3, [6, 7, 11], 3]]
+
+
+EMBEDS: dict[str, tuple[list[int], int, int]] = {
+    "right": ([], 1, 0),
+    # The prompt's last token after each part of it, as V1 of v0.26.0 to v0.33.0 has it.
+    "the last token after a part": ([1], 1, 0),
+    "not heard": ([0, 1, 2, 3, 4], 1, 0),
+    "one further": ([0, 1, 2, 3, 4], 1, 0),
+    "a picture": ([], 1, 2),
+    "a placeholder in its place": ([0, 1], 1, 2),
+    "a placeholder as it is": ([], 1, 2),
+}
+
+
+@pytest.mark.parametrize("case", EMBEDS)
+def test_what_is_embedded(facts: dict[str, Any], case: str) -> None:
+    found = facts["embeds"][case]
+    wrong, ends, picture = EMBEDS[case]
+    # The guess that was not taken does not count.
+    assert found == {
+        "embeds": 5,
+        "embeds_wrong": wrong,
+        "embeds_at_ends": ends,
+        "embeds_of_picture": picture,
+    }
+
+
+def test_no_case_of_embeds_is_left_out(facts: dict[str, Any]) -> None:
+    assert set(facts["embeds"]) == set(EMBEDS)
 
 
 def test_a_whole_comparison(facts: dict[str, Any]) -> None:
@@ -109,8 +140,8 @@ def test_a_whole_comparison(facts: dict[str, Any]) -> None:
     assert request["layers"] == [[[0, 2], 6]]
     assert (request["drafted"], request["accepted"]) == ([1, 1, 0], [1, 1, 0])
     # What judge.py's tests are built of.
-    with_guesses = {"certain_guesses", "wrong_guesses"}
-    assert set(request) == set(smoke_lab.REQUEST) - with_guesses
+    beside = {name for name in smoke_lab.REQUEST if "guesses" in name or "embeds" in name}
+    assert set(request) == set(smoke_lab.REQUEST) - beside
 
 
 def test_the_references_runs_are_kept(facts: dict[str, Any]) -> None:
@@ -149,6 +180,18 @@ def test_mrv2_is_recorded_without_dummy_runs(facts: dict[str, Any]) -> None:
     assert states[:4] == V1["states"]
     assert states[4][0] == 1.0
     assert found == {name: 2 * V1[name] for name in found}
+
+
+def test_what_is_embedded_is_recorded_of_a_steps_first_call(facts: dict[str, Any]) -> None:
+    found = facts["recorded"]
+    for case, embeds in {
+        "ids": [[51.0, -51.0], [52.0, -52.0], [53.0, -53.0], [54.0, -54.0]],
+        "embeddings": [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]],
+    }.items():
+        assert found[case] == {**V1, "embeds": embeds}
+    # A graph that is replayed calls no model; what is embedded in it is unknown, not right.
+    assert found["nothing heard"].pop("embeds") == ["nan"] * 4
+    assert found["nothing heard"] == V1
 
 
 def test_what_fc_does_not_get_is_not_recorded(facts: dict[str, Any]) -> None:

@@ -46,6 +46,7 @@ TARGETS: list[dict[str, Any]] = [
     {"name": "int4", "kind": "int4"},
     {"name": "new", "schema": "new"},
     {"name": "short", "layers": 2, "dense": 2},
+    {"name": "half", "dtype": "float16"},
 ]
 DRAFTERS = [
     *(drafter(f"llama-{form}", "llama", form, "reduced") for form in FORMS),
@@ -57,6 +58,7 @@ DRAFTERS = [
     drafter("mla-full", "mla", "top-level", "full"),
     drafter("mla31", "mla31", "layer-ids", "full", changes={"norm_output": False}),
     drafter("mlanorm", "mlanorm", "none", "full"),
+    drafter("llama-half", "llama", "nested", "reduced", target="half", lacks=["fc.weight"]),
 ]
 HAND_MADE = ("llama-nested", "mla")
 RANDOM = ("llama-random", "speculators-random", "mla-random")
@@ -217,6 +219,25 @@ def test_weights_are_saved_in_the_shapes_dtype(large: Made) -> None:
     assert set(dtypes.values()) == {"BF16"}
 
 
+def test_a_target_and_its_drafters_can_have_a_dtype_of_their_own(made: Made) -> None:
+    for name in ("half", "llama-half"):
+        dtypes = {
+            entry["dtype"]
+            for tensor, entry in made.tensors(name).items()
+            if not tensor.endswith(("e_score_correction_bias", "d2t", "t2d"))
+        }
+        assert dtypes == {"F16"}
+    assert made.config("half")["text_config"]["torch_dtype"] == "float16"
+    assert made.config("llama-half")["torch_dtype"] == "float16"
+    # What float16 alone divides by.
+    assert made.config("half")["text_config"]["routed_scaling_factor"] > 2
+
+
+def test_a_checkpoint_can_lack_weights(made: Made) -> None:
+    lacking = set(made.tensors("llama-nested")) - set(made.tensors("llama-half"))
+    assert lacking == {"fc.weight"}
+
+
 def test_int4_is_packed_as_the_format_says(facts: dict[str, Any]) -> None:
     found = facts["int4"]
     assert found["experts"] == 7 * 8 * 3  # layers, experts, projections
@@ -291,7 +312,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a-size-that-no-shape-has": ({"shape": {"depth": 3}}, r"a shape has no depth"),
     "more-chosen-than-experts": ({"shape": {"chosen": 8}}, r"chosen < experts"),
-    "a-dtype-that-is-none": ({"shape": {"dtype": "int8"}}, r"dtype is float32 or bfloat16"),
+    "a-dtype-that-is-none": (
+        {"shape": {"dtype": "int8"}},
+        r"dtype is one of float32, bfloat16, float16",
+    ),
     "ids-without-a-place": (
         {"drafters": [DRAFTERS[0] | {"form": "none"}]},
         r"form none goes with ids null",

@@ -14,77 +14,16 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 
+from vpatch.smoke.engine.guesses import TIE_BOUNDS, compare_embeds, compare_guesses
 from vpatch.smoke.engine.reference import Reference, Run, bound
 from vpatch.smoke.engine.reference_drafter import ReferenceDrafter
-
-Rows = dict[str, torch.Tensor]
-# Two logits are tied where they are nearer than so many bounds, in standard deviations of the
-# logits: two engines' sums in another order choose differently there. One for each of the two.
-_TIE_BOUNDS = 2
-# A guess that wins by less is never counted. In float32 the bound is smaller.
-_CLOSE = 1e-3
-
-
-@dataclass(frozen=True)
-class Request:
-    """One request and the reference's run over its prompt and answer.
-
-    Attributes:
-        number: As in rows.safetensors.
-    """
-
-    number: int
-    prompt: list[int]
-    answer: list[int]
-    run: Run
-
-    @property
-    def tokens(self) -> list[int]:
-        """The whole sequence."""
-        return self.prompt + self.answer
-
-    @property
-    def inputs(self) -> int:
-        """How many of its tokens the target read: the last one was never an input."""
-        return len(self.tokens) - 1
-
-
-@dataclass(frozen=True)
-class Steps:
-    """A request's rows that count: step -> position -> state."""
-
-    kept: dict[int, dict[int, torch.Tensor]]
-
-    @classmethod
-    def of(cls, rows: Rows, request: Request) -> Steps:
-        """Those rows whose token, and whose whole past, are the final ones."""
-        mine = rows["request"] == request.number
-        kept: dict[int, dict[int, torch.Tensor]] = {}
-        for step in rows["step"][mine].unique().tolist():
-            here = mine & (rows["step"] == step)
-            kept[step] = {}
-            for position, token, state in zip(
-                rows["position"][here].tolist(),
-                rows["token"][here].tolist(),
-                rows["states"][here].float(),
-                strict=True,
-            ):
-                if position >= request.inputs or token != request.tokens[position]:
-                    break  # rejected, and so is what follows
-                kept[step][position] = state
-        return cls({step: states for step, states in kept.items() if states})
-
-    def rows(self) -> Iterator[tuple[int, torch.Tensor]]:
-        """Position and state of each row."""
-        for states in self.kept.values():
-            yield from states.items()
+from vpatch.smoke.engine.steps import Request, Rows, Steps
 
 
 def nearest_layers(row: torch.Tensor, states: torch.Tensor) -> tuple[int, ...]:
@@ -148,7 +87,7 @@ def compare_answer(request: Request, limit: float) -> dict[str, Any]:
     "ties": for each token of the answer those that rounding may choose, the best one among them.
     """
     logits = request.run.logits[len(request.prompt) - 1 :][: len(request.answer)]
-    near = logits.max(dim=-1, keepdim=True).values - _TIE_BOUNDS * limit * logits.std()
+    near = logits.max(dim=-1, keepdim=True).values - TIE_BOUNDS * limit * logits.std()
     return {
         "greedy": logits.argmax(dim=-1).tolist() == request.answer,
         "ties": [row.nonzero().flatten().tolist() for row in logits >= near],
@@ -208,36 +147,6 @@ def compare_drafts(rows: Rows, steps: Steps, request: Request) -> dict[str, Any]
     }
 
 
-def compare_guesses(
-    rows: Rows, steps: Steps, request: Request, drafter: Any, limit: float
-) -> dict[str, Any]:
-    """How many guesses of the engine's drafter are not the reference drafter's.
-
-    Without the last step's: the answer was cut there, and with it what the drafter had seen. Nor
-    after a part of a prompt: those are never tried. In bfloat16, with each operation rounded
-    (Reference's `rounding`), other guesses than the reference's won there by half a bound at most,
-    in standard deviations of the logits: two bounds leave 6 to 8 of 10 guesses.
-    """
-    mine = rows["guesses_request"] == request.number
-    states: dict[int, torch.Tensor] = {}
-    wrong, certain = 0, 0
-    numbers = rows["guesses_step"][mine].tolist()[:-1]
-    for step, guesses in zip(numbers, rows["guesses"][mine].tolist(), strict=False):
-        states |= steps.kept.get(step, {})
-        length = max(states, default=-1) + 1
-        if length < len(request.prompt) or len(states) < length:
-            continue  # a missing row is compare_states' to tell
-        past = torch.stack([states[position] for position in range(length)])
-        wanted = drafter.guess(past, request.tokens[1 : length + 1], len(guesses))
-        compared = zip(guesses, wanted.tokens, wanted.margins, wanted.spreads, strict=True)
-        for guess, token, margin, spread in compared:
-            if margin < max(_CLOSE, _TIE_BOUNDS * limit * spread):
-                break  # rounding may choose here, and all further guesses follow from it
-            certain += 1
-            wrong += guess != token
-    return {"certain_guesses": certain, "wrong_guesses": wrong}
-
-
 class KeptRuns:
     """The reference's runs over text, kept in a folder: starts of one target answer alike."""
 
@@ -263,7 +172,10 @@ class KeptRuns:
 
 
 def requests_of(job: dict[str, Any], phase: dict[str, Any], rows: Rows) -> Iterator[Request]:
-    """A phase's requests, each with the reference's run."""
+    """A phase's requests, each with the reference's run.
+
+    All pictures of a job are one and the same (start.py): prompts that have one are of one length.
+    """
     runs = KeptRuns(Path(job["target"]), Path(job["runs"]))
     media = job.get("media")
     answers = zip(phase["requests"], phase["prompts"], phase["tokens"], strict=True)
@@ -273,8 +185,11 @@ def requests_of(job: dict[str, Any], phase: dict[str, Any], rows: Rows) -> Itera
             yield Request(number, prompt, answer, runs.run(inputs))
             continue
         embeddings = runs.reference.embed(inputs)
-        embeddings[torch.tensor(inputs) == media] = rows["media"].float()  # the job's only picture
-        yield Request(number, prompt, answer, runs.reference.run(embeddings))
+        places = [place for place, token in enumerate(inputs) if token == media]
+        picture = dict(zip(places, rows["media"].float(), strict=False))
+        embeddings[places] = torch.stack([picture[place] for place in places])
+        run = runs.reference.run(embeddings)
+        yield Request(number, prompt, answer, run, picture)
 
 
 def compare_phase(job: dict[str, Any], phase: dict[str, Any], rows: Rows) -> list[dict[str, Any]]:
@@ -292,6 +207,8 @@ def compare_phase(job: dict[str, Any], phase: dict[str, Any], rows: Rows) -> lis
         entry |= compare_drafts(rows, steps, request)
         if drafter is not None:
             entry |= compare_guesses(rows, steps, request, drafter, limit)
+        if drafter is not None and "embeds" in rows:
+            entry |= compare_embeds(rows, request, drafter, limit)
         found.append(entry)
     return found
 

@@ -5,10 +5,11 @@ A SPEC is one JSON object:
     folder    where each checkpoint becomes a folder of its name
     shape     fields of Shape; what it leaves out is CPU's
     targets   name; kind: plain, or int4 for packed experts; schema: old, or new for the config
-              of v0.32.0 on; layers, dense: other than the shape's, or null
+              of v0.32.0 on; layers, dense, dtype: other than the shape's, or null
     drafters  name; target: a target's name; kind: of drafters.py; ids: the layers
               whose states it takes, or null for the release's default of three; form: where the
-              config keeps them (FORMS); vocabulary: reduced or full; changes: laid over the config
+              config keeps them (FORMS); vocabulary: reduced or full; changes: laid over the config;
+              lacks: names of weights that its checkpoint leaves out
 
 Prints one JSON object: by name of each target and drafter its folder and how many values it has,
 and of a target how far apart neighbouring layers' states and the router's choices are (the smallest
@@ -53,17 +54,19 @@ class Target:
     schema: str = "old"
     layers: int | None = None
     dense: int | None = None
+    dtype: str | None = None
 
     def __post_init__(self) -> None:
         known = {"kind": kimi.KINDS, "schema": kimi.SCHEMAS}
         _check_names(self.name, known, {"kind": self.kind, "schema": self.schema})
 
     def shape(self, of_all: Shape) -> Shape:
-        """The SPEC's shape with this target's own numbers of layers."""
+        """The SPEC's shape with what this target has of its own."""
         return replace(
             of_all,
             layers=of_all.layers if self.layers is None else self.layers,
             first_dense=of_all.first_dense if self.dense is None else self.dense,
+            dtype=self.dtype or of_all.dtype,
         )
 
 
@@ -78,6 +81,7 @@ class Drafter:
     form: str
     vocabulary: str = "reduced"
     changes: Config | None = None
+    lacks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         known = {
@@ -143,6 +147,8 @@ def write_drafter(folder: Path, drafter: Drafter, shape: Shape, target: Weights)
     states = DEFAULT_STATES if drafter.ids is None else len(drafter.ids)
     made = drafters.make(drafter.kind, drafter.vocabulary, target, shape, states)
     weights = saved(made.weights, shape)
+    for name in drafter.lacks:
+        del weights[name]
     config = FORMS[drafter.form](made.config, drafter)
     write(folder, config | (drafter.changes or {}), weights)
     return weights

@@ -76,23 +76,33 @@ class ReferenceDrafter(Reference):
             raise ValueError(f"{checkpoint}: no reference for a {config['model_type']} layer")
         return kind(config, load_file(checkpoint / "model.safetensors"), target, rounding)
 
-    def guess(self, states: torch.Tensor, next_tokens: list[int], count: int) -> Guesses:
+    @property
+    def takes_pictures(self) -> bool:
+        """Whether it embeds a picture as its target does, not the placeholder's token."""
+        return bool(self._option("use_multimodal_embeddings"))
+
+    def embed(self, tokens: list[int]) -> torch.Tensor:
+        """[tokens, hidden]: a copy."""
+        return self._weights["embed_tokens.weight"][torch.tensor(tokens)]
+
+    def guess(self, states: torch.Tensor, embeds: torch.Tensor, count: int) -> Guesses:
         """Guesses after the last row.
 
         Args:
             states: [rows, aux states x hidden], from position 0 on.
-            next_tokens: For each row the token after its position.
+            embeds: [rows, hidden]: for each row what is embedded there, by definition the token
+                after its position.
             count: How many guesses.
         """
         with torch.no_grad():
-            return self._guess(self._combine(states), list(next_tokens), count)
+            return self._guess(self._combine(states), embeds, count)
 
-    def _guess(self, hidden: torch.Tensor, tokens: list[int], count: int) -> Guesses:
+    def _guess(self, hidden: torch.Tensor, embeds: torch.Tensor, count: int) -> Guesses:
         guesses: list[int] = []
         margins: list[float] = []
         spreads: list[float] = []
         for _ in range(count):
-            output, carried = self._layer(hidden, tokens)
+            output, carried = self._layer(hidden, embeds)
             logits = self._linear(output[-1], "lm_head")
             best = logits.topk(2)
             spreads.append(logits.std().item())
@@ -101,7 +111,7 @@ class ReferenceDrafter(Reference):
             if self._to_target is not None:
                 guess += int(self._to_target[guess])
             guesses.append(guess)
-            tokens = [*tokens, guess]
+            embeds = torch.cat([embeds, self.embed([guess])])
             hidden = torch.cat([hidden, carried[-1:]])
         return Guesses(guesses, margins, spreads)
 
@@ -114,9 +124,10 @@ class ReferenceDrafter(Reference):
             states = torch.cat(normed, dim=-1)
         return self._linear(states, "fc")
 
-    def _layer(self, hidden: torch.Tensor, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    def _layer(
+        self, hidden: torch.Tensor, embeds: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """What the head takes, and what the next row holds."""
-        embeds = self._weights["embed_tokens.weight"][torch.tensor(tokens)]
         normed = self._norm(hidden, "layer.hidden_norm")
         wide = torch.cat([self._norm(embeds, "layer.input_layernorm"), normed], dim=-1)
         residual = normed if self._option("norm_before_residual") else hidden

@@ -40,9 +40,14 @@ class Recorder:
     Per row: "states" [rows, aux states x hidden] in the engine's dtype, "request", "position",
     "token", "step". Per request of a step: "guesses" [requests, drafts], "guesses_request",
     "guesses_step". Per media item, in order: "media".
+
+    Args:
+        runner: The engine's model runner.
+        embeds: Whether a row also gets "embeds": what the drafter embeds beside its states, NaN
+            where no call of its model was heard, as where a graph is replayed.
     """
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: Any, *, embeds: bool = False) -> None:
         self._heard: dict[str, list[torch.Tensor]] = {}
         self._steps = 0
         self._entered: list[torch.Tensor] = []
@@ -56,6 +61,10 @@ class Recorder:
         inner = drafter.model.model
         self._fc = inner.fc
         self._fc.register_forward_pre_hook(self._on_fc)
+        self._embeds: list[torch.Tensor] = []
+        self._embed = inner.embed_tokens if embeds else None
+        if embeds:
+            drafter.model.register_forward_pre_hook(self._on_forward, with_kwargs=True)
         self._norms_first = any(getattr(inner, name, None) for name in ("input_norm", "fc_norm"))
         if hasattr(runner.model, "embed_multimodal"):
             self._embed_media = runner.model.embed_multimodal
@@ -67,9 +76,13 @@ class Recorder:
             return self._propose(*arguments, **named)
         self._entered.clear()
         self._fc_inputs.clear()
+        self._embeds.clear()
         guesses = self._propose(*arguments, **named)
         rows = len(batch.tokens)
-        self._keep("states", self._checked()[:rows])
+        states = self._checked()[:rows]
+        self._keep("states", states)
+        if self._embed is not None:
+            self._keep("embeds", self._embedded(states))
         self._keep("request", torch.tensor(batch.requests).repeat_interleave(batch.counts))
         self._keep("position", batch.positions)
         self._keep("token", batch.tokens)
@@ -92,11 +105,25 @@ class Recorder:
 
     def _on_combine(self, states: torch.Tensor) -> torch.Tensor:
         self._entered.append(states.detach().clone())
-        combined: torch.Tensor = self._combine(states)
-        return combined
+        self._combined: torch.Tensor = self._combine(states)
+        return self._combined
 
     def _on_fc(self, _module: object, inputs: tuple[torch.Tensor, ...]) -> None:
         self._fc_inputs.append(inputs[0].detach().clone())
+
+    def _on_forward(self, _module: object, _arguments: object, named: dict[str, Any]) -> None:
+        if self._embed is None or self._embeds:
+            return  # a step's further calls are for further guesses
+        embeds = named.get("inputs_embeds")
+        embeds = self._embed(named["input_ids"]) if embeds is None else embeds
+        self._embeds.append(embeds.detach().clone())
+
+    def _embedded(self, states: torch.Tensor) -> torch.Tensor:
+        """[rows, hidden]: what entered the drafter beside these states in this step."""
+        if self._embeds:
+            return self._embeds[0][: len(states)]
+        size = self._combined.shape[-1]
+        return torch.full((len(states), size), torch.nan, dtype=states.dtype)
 
     def _on_media(self, **arguments: Any) -> Any:
         embeddings = self._embed_media(**arguments)

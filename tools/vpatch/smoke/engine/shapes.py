@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 PATCH = 14
 """Pixels along a side of one patch of a picture."""
 
@@ -44,7 +44,7 @@ class Shape:
         vision_hidden: Hidden size of the vision tower, which has one layer.
         vision_dense: Inner size of its MLP.
         media: The placeholder token that stands for one media embedding.
-        dtype: "float32" or "bfloat16": what the weights are saved as.
+        dtype: Of DTYPES: what the weights are saved as.
         seed: Of all weights.
     """
 
@@ -95,7 +95,7 @@ class Shape:
             ),
             "draft_heads divides hidden": self.hidden % self.draft_heads == 0,
             "original_positions <= positions": self.original_positions <= self.positions,
-            "dtype is float32 or bfloat16": self.dtype in DTYPES,
+            f"dtype is one of {', '.join(DTYPES)}": self.dtype in DTYPES,
         }
 
     @classmethod

@@ -182,7 +182,9 @@ def run(job: Job, folder: Path) -> dict[str, Any]:
     engine = Engine(job)
     # Workers in processes of their own cannot be looked into.
     about = _about(engine.runner) if job["look"] else {}
-    recorder = Recorder(engine.runner) if job.get("drafter") and job["record"] else None
+    recorder = None
+    if job.get("drafter") and job["record"]:
+        recorder = Recorder(engine.runner, embeds=job.get("embeds", False))
     ready = time.monotonic()
     phases = {phase["name"]: engine.run(phase) for phase in job["phases"]}
     if recorder is not None:
