@@ -173,6 +173,7 @@ def test_a_wheels_chosen_members() -> None:
     [
         (entry("../x.py"), "safe path"),
         (entry("/x.py"), "safe path"),
+        (entry(""), "safe path"),
         (entry("vllm/link.py", 0o120777), "is a link"),
         (entry("vllm/fifo.py", 0o010644), "is a link"),
         (entry("vllm/unlisted.py"), "RECORD lists"),

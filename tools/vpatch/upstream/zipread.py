@@ -74,13 +74,14 @@ def read_wheel(
 def _checked(wheel: zipfile.ZipFile, guard: Guard) -> list[zipfile.ZipInfo]:
     files = []
     for info in wheel.infolist():
-        guard.path(info.orig_filename, is_folder=info.is_dir())
+        is_folder = info.orig_filename.endswith("/")  # is_dir() looks at a last character
+        guard.path(info.orig_filename, is_folder=is_folder)
         kind = stat.S_IFMT(info.external_attr >> 16)
         if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
             raise guard.hostile(info.filename, "is a link, a device or another special file")
         if info.flag_bits & 0x1:
             raise guard.hostile(info.filename, "is encrypted")
-        if not info.is_dir():
+        if not is_folder:
             files.append(info)
     return files
 
