@@ -15,6 +15,7 @@ import smoke_lab as lab
 from smoke_lab import answered, broken, judged, outcome, request
 from vpatch.smoke import judge, judge_full
 from vpatch.smoke.judge import Check, Judged, judge_all
+from vpatch.smoke.judge_inputs import right_inputs
 from vpatch.smoke.run import Outcome
 
 
@@ -211,6 +212,37 @@ def test_guesses() -> None:
     wrong = request(wrong_guesses=1)
     fails(guesses, outcome("a", request(), wrong), why="7 of 8 guesses as its definition's")
     fails(guesses, outcome("a", request(certain_guesses=0)), why="0 of 0")
+
+
+def test_what_drafters_embed() -> None:
+    inputs = right_inputs("a")
+    said = "10 rows embed the token after theirs, 2 at the end of a part of a prompt, 0 at a pic"
+    passes(inputs, outcome("a", request(), request()), why=said)
+    wrong = request(embeds_wrong=[6, 13])
+    why = "2 of 10 rows embed something else, the first at position 6 (2 at the end of a part"
+    fails(inputs, outcome("a", request(), wrong), why=why)
+    fails(inputs, outcome("a", request(embeds=0)), why="0 rows, 1 at the end")
+    fails(inputs, outcome("a", phases={"empty": []}), why="proves nothing")
+
+
+def test_inputs_that_have_to_be_there() -> None:
+    ends = right_inputs("a", at_ends=True)
+    passes(ends, outcome("a", request(embeds_at_ends=0), request()))
+    fails(ends, outcome("a", request(embeds_at_ends=0)), why="proves nothing")
+    picture = right_inputs("a", of_picture=True)
+    passes(picture, outcome("a", request(embeds_of_picture=4)), why="4 at a picture")
+    fails(picture, outcome("a", request()), why="proves nothing")
+
+
+def test_weights_that_a_drafter_lacks() -> None:
+    lacking = judge_full.refused_weights(r"lacks \[[^]]*fc\.weight")
+    said = lacking(broken(error="ValueError: The checkpoint lacks ['model.fc.weight'], which"))
+    assert said.verdict == "pass"
+    assert "model.fc.weight" in said.evidence
+    other = lacking(broken(error="ValueError: The checkpoint lacks ['norm.weight'], fc.weight"))
+    assert other.verdict == "fail"
+    assert "not refused for this: ValueError" in other.evidence
+    assert lacking(outcome()) == Judged("fail", "was not refused")
 
 
 # steps

@@ -30,6 +30,9 @@ SAID = (
     "asked (1, 3, 7), but 120 of 131 rows hold (2, 4, 5)",
     "asked (2, 3, 7), but 120 of 131 rows hold (1, 2, 6)",
     "3 steps with both; 0 of 131 rows within the bound; worst 90 %",
+    "10 of 320 rows embed something else, the first at position 10 (12 at the end of a part of a "
+    "prompt, 0 at a picture)",
+    "457 of 562 guesses as its definition's",
     "KeyError: 'factor'",
     "TypeError: unsupported operand type(s) for +: 'Tensor' and 'NoneType'",
     "RuntimeError: rms_norm() got an unexpected shape",

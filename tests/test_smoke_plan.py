@@ -140,7 +140,9 @@ def test_what_reads_weights_is_not_refused_by_them(
     plan = lab.plan(version, device, tier, runner)
     unreadable = {one.name for one in plan.starts if one.job["target"] == UNREADABLE}
     judged_by_error = {
-        check.starts for check in plan.checks if check.name.startswith("refused/ids-")
+        check.starts
+        for check in plan.checks
+        if check.name.startswith(("refused/ids-", "refused/pipeline/"))
     }
     assert {(name,) for name in unreadable} == judged_by_error
     for check in plan.checks:
@@ -232,7 +234,9 @@ def test_every_drafter_of_the_core_is_asked_the_same() -> None:
             assert f"{what}/{start}" in asked
         assert (f"accepted/{start}" in asked) is drafter.guesses_some
         assert f"guesses/{start}" in asked
-    assert "chunked-prefill/llama-nested/v1/eager" in asked
+    for name in ("llama-nested", "llama-random"):
+        assert f"chunked-prefill/{name}/v1/eager" in asked
+        assert f"inputs/{name}/v1/eager" in asked
     assert "starts/target/v1/eager" in asked
     assert len([name for name in asked if name.startswith("refused/ids-")]) == 4
 
@@ -248,10 +252,29 @@ def test_ids_that_are_asked_for_are_those_of_the_drafter() -> None:
 def test_prompts_come_in_pieces_where_they_have_to() -> None:
     for device in lab.DEVICES:
         starts = {one.name: one for one in lab.plan("0.17.1", device, "core", "v1").starts}
-        options = starts["llama-nested/v1/eager"].job["options"]
-        assert options["max_num_batched_tokens"] < max(SCALES[device].prompts)
-        (batch, _mixed) = starts["llama-nested/v1/eager"].job["phases"]
-        assert sum(map(len, batch["prompts"])) > options["max_num_batched_tokens"]
+        for name in ("llama-nested/v1/eager", "llama-random/v1/eager"):
+            options = starts[name].job["options"]
+            assert options["max_num_batched_tokens"] < max(SCALES[device].prompts)
+            (batch, _mixed) = starts[name].job["phases"]
+            assert sum(map(len, batch["prompts"])) > options["max_num_batched_tokens"]
+        # The same kind of drafter, with whole prompts.
+        assert "max_num_batched_tokens" not in starts["llama-outputs/v1/eager"].job["options"]
+
+
+@every
+def test_what_is_embedded_is_heard_where_it_is_asked_for_and_no_graph_hides_it(
+    version: str, device: Device, tier: Tier, runner: Runner | None
+) -> None:
+    plan = lab.plan(version, device, tier, runner)
+
+    def of(kind: str) -> set[str]:
+        return {start for one in plan.checks if one.name.startswith(kind) for start in one.starts}
+
+    heard = {one.name for one in plan.starts if one.job.get("embeds")}
+    assert of("inputs/") == heard - of("refused/")
+    assert all(name.endswith("/eager") for name in heard)
+    # It is compared beside guesses.
+    assert all(one.job["guesses"] for one in plan.starts if one.name in heard)
 
 
 def test_mrv2_of_0_17_has_to_refuse_llama_drafters() -> None:
@@ -287,6 +310,81 @@ def test_pictures_are_only_where_prompts_have_them() -> None:
             )
             assert pictures is ("picture" in start.name)
             assert pictures is ("limit_mm_per_prompt" not in start.job["options"])
+
+
+def test_a_picture_lies_behind_the_end_of_a_piece_and_over_it() -> None:
+    (start,) = (
+        one
+        for one in lab.plan("0.32.0", "cpu", "full", "v1").starts
+        if one.name == "picture-pieces/v1/eager"
+    )
+    piece = start.job["options"]["max_num_batched_tokens"]
+    prompts = [prompt for phase in start.job["phases"] for prompt in phase["prompts"]]
+    media = start.job["media"]
+    behind, over = (prompt.index(media) % piece for prompt in prompts)
+    assert behind == 0
+    assert over + 4 > piece  # a picture takes four tokens
+    # One picture for all prompts: start.py makes it of the prompt's length.
+    assert len({len(prompt) for prompt in prompts}) == 1
+
+
+def test_embeddings_of_pictures_are_for_series_that_hand_them_over() -> None:
+    for version in lab.RELEASES:
+        for device in lab.DEVICES:
+            plan = lab.plan(version, device, "full", "v1")
+            found = starts_of(plan, "picture") - starts_of(plan, "target-picture")
+            new = {"picture-embeds/v1/eager", "picture-pieces/v1/eager"}
+            new |= {"picture-embeds/v1/graphs"} if device == "cuda" else set()
+            without = version in {"0.16.0", "0.17.1"}
+            assert found == {"picture/v1/eager"} | (set() if without else new)
+            told = {
+                entry["name"]: entry["changes"]["eagle_config"].get("use_multimodal_embeddings")
+                for entry in plan.models["drafters"]
+                if "eagle_config" in entry["changes"] and entry["name"].startswith("llama-")
+            }
+            assert told == ({} if without else {"llama-pictures": True})
+
+
+def test_float16_is_the_checkpoints_and_the_engines() -> None:
+    for device in lab.DEVICES:
+        plan = lab.plan("0.17.1", device, "full", "v1", "states/float16")
+        (start,) = plan.starts
+        assert start.job["dtype"] == start.job["options"]["dtype"] == "float16"
+        (entry,) = (one for one in plan.models["targets"] if one["name"] == "float16")
+        assert entry["dtype"] == "float16"
+        assert [one["target"] for one in plan.models["drafters"]] == ["float16"]
+        # No other start has it.
+        whole = lab.plan("0.17.1", device, "full", "v1")
+        having = {one.name for one in whole.starts if one.job.get("dtype") == "float16"}
+        assert having == {"float16/v1/eager", "target-float16/v1/eager"}
+
+
+def test_the_new_schema_is_for_releases_that_read_it() -> None:
+    for version in lab.RELEASES:
+        plan = lab.plan(version, "cuda", "full")
+        new = {one["name"] for one in plan.models["targets"] if one["schema"] == "new"}
+        assert new == ({"new-schema"} if version in {"0.32.0", "0.33.0"} else set())
+        assert bool(starts_of(plan, "new-schema")) is bool(new)
+
+
+def test_what_is_refused_in_the_full_tier() -> None:
+    def refusals(version: str, device: Device, tier: Tier, runner: Runner) -> set[str]:
+        plan = lab.plan(version, device, tier, runner)
+        return {one.name for one in plan.checks if one.name.startswith("refused")}
+
+    added = refusals("0.17.1", "cpu", "full", "v1") - refusals("0.17.1", "cpu", "core", "v1")
+    old = {"refused/pipeline/v1/eager", "refused/ids-outputs-outside/v1/eager"}
+    assert added == old
+    added = refusals("0.33.0", "cuda", "full", "v2") - refusals("0.33.0", "cuda", "core", "v2")
+    assert added == {
+        "refused/pipeline/v2/eager",
+        "refused/ids-outputs-outside/v2/eager",
+        "refused-weights/without-fc/v2/eager",
+    }
+    plan = lab.plan("0.33.0", "cuda", "full", "v1", "refused-weights")
+    assert [entry["lacks"] for entry in plan.models["drafters"]] == [["fc.weight"]]
+    # Its own error is the answer, so its target is one that loads.
+    assert [one.job["target"] for one in plan.starts] == ["kimi"]
 
 
 # --check

@@ -106,6 +106,17 @@ def test_the_usual_schema_is_the_hubs() -> None:
     assert facts("0.33.0").schema == "old"
 
 
+def test_what_only_series_from_0_26_on_do() -> None:
+    for version, there in (
+        ("0.16.0", False),
+        ("0.17.1", False),
+        ("0.26.0", True),
+        ("0.33.0", True),
+    ):
+        assert facts(version).drafts_from_pictures is there
+        assert facts(version).wants_whole_drafters is there
+
+
 def test_prompts_of_text_leave_the_vision_tower_out() -> None:
     assert facts("0.16.0").options("cpu")["limit_mm_per_prompt"] == {"vision_chunk": 0}
     assert "limit_mm_per_prompt" not in facts("0.16.0").options("cpu", images=True)

@@ -32,6 +32,8 @@ class Drafter:
         modes: In which it runs.
         takes: The ids that vLLM has to use, where they are not those of the config.
         speculative: Laid over the speculative config.
+        pieces: Its prompts come in pieces.
+        lacks: Weights that its checkpoint leaves out.
     """
 
     name: str
@@ -47,6 +49,8 @@ class Drafter:
     modes: tuple[Mode, ...] = ("eager", "graphs")
     takes: tuple[int, ...] | None = None
     speculative: Mapping[str, Any] = field(default_factory=dict)
+    pieces: bool = False
+    lacks: tuple[str, ...] = ()
 
     @property
     def asked(self) -> tuple[int, ...]:
@@ -60,15 +64,18 @@ class Drafter:
 
 
 _IDS = "eagle_aux_hidden_state_layer_ids"
+LAYER_OUTPUTS = {"eagle_aux_hidden_state_layer_numbering": "layer-output"}
+"""Says that ids count as in SGLang and SpecForge."""
 _EAGER: Mapping[str, Any] = {"tier": "full", "modes": ("eager",)}
 _COMPILED: Mapping[str, Any] = {"target": "short", "layers": 2, "modes": ("compile",)}
 
-LLAMA_NESTED = Drafter("llama-nested", "llama", (1, 3, 7), "nested", guesses_some=True)
+LLAMA_NESTED = Drafter("llama-nested", "llama", (1, 3, 7), "nested", guesses_some=True, pieces=True)
 DRAFTERS = (
     LLAMA_NESTED,
     Drafter("llama-default", "llama", None, "none", "full", guesses_some=True),
     Drafter("mla-yarn", "mla", (1, 3, 7), "nested", guesses_some=True),
-    Drafter("llama-random", "llama-random", (1, 3, 7), "nested"),
+    # What it guesses shows each earlier row: those at the ends of pieces too.
+    Drafter("llama-random", "llama-random", (1, 3, 7), "nested", pieces=True),
     Drafter("mla-random", "mla-random", (1, 3, 7), "nested"),
     Drafter("mla-plain", "mla31", (0, 1, 2, 7, 8), "nested", "full"),
     # As SGLang and SpecForge count: id i is the output of layer i.
@@ -77,7 +84,7 @@ DRAFTERS = (
         "llama-random",
         (1, 2, 6),
         "nested",
-        changes={"eagle_aux_hidden_state_layer_numbering": "layer-output"},
+        changes=LAYER_OUTPUTS,
         takes=(2, 3, 7),
         modes=("eager",),
     ),
@@ -138,9 +145,9 @@ SCALES: Mapping[Device, Scale] = {
 }
 
 
-def nested_ids(ids: Sequence[int]) -> Mapping[str, Any]:
-    """Where public Kimi drafters keep their ids, as a part of a config."""
-    return {"eagle_config": {_IDS: list(ids)}}
+def nested_ids(ids: Sequence[int], **more: Any) -> dict[str, Any]:
+    """Where public Kimi drafters keep their ids, as a part of a config; more keys beside them."""
+    return {"eagle_config": {_IDS: list(ids), **more}}
 
 
 def prompts(lengths: Sequence[int], seed: int = 7) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -54,6 +55,19 @@ def saw_picture(name: str, length: int) -> Judge:
         return Judged(
             states.verdict, f"prompt of {length} tokens with a picture; {states.evidence}"
         )
+
+    return judge
+
+
+def refused_weights(pattern: str) -> Callable[[Outcome], Judged]:
+    """A drafter whose checkpoint lacks weights is refused with this message, once it is loaded."""
+
+    def judge(outcome: Outcome) -> Judged:
+        if outcome.error is None:
+            return Judged("fail", "was not refused")
+        good = re.search(pattern, outcome.error, re.DOTALL) is not None
+        said = short(outcome.error)
+        return Judged(verdict_of(good), said if good else f"was not refused for this: {said}")
 
     return judge
 

@@ -329,4 +329,5 @@ def _entry(drafter: Drafter) -> Job:
         "form": drafter.form,
         "vocabulary": drafter.vocabulary,
         "changes": dict(drafter.changes),
+        "lacks": list(drafter.lacks),
     }

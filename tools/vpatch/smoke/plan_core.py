@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from vpatch.smoke import judge
-from vpatch.smoke.cases import DRAFTERS, Drafter, Mode, nested_ids
+from vpatch.smoke.cases import DRAFTERS, LAYER_OUTPUTS, Drafter, Mode, nested_ids
+from vpatch.smoke.judge_inputs import right_inputs
 from vpatch.smoke.plan import Builder
 from vpatch.smoke.releases import Runner
 
@@ -19,6 +20,11 @@ WRONG_IDS: Mapping[str, tuple[tuple[int, ...], str]] = {
     "ids-repeated": ((1, 1, 7), r"\[1, 1, 7\].*twice"),
     "ids-not-as-wide-as-fc": ((1, 3), r"\[1, 3\].*\bfc\b"),
 }
+# Both numberings are named: the config's own, and vLLM's.
+_OUTPUTS_OUTSIDE = (
+    r"\[0, 2, 8\] in layer-output numbering \(in layer-input numbering \[1, 3, 9\]\), "
+    r"hold \[8\].*8 layers.*-1 to 7"
+)
 
 
 def add_core(builder: Builder, runner: Runner, mode: Mode) -> None:
@@ -60,17 +66,19 @@ def add_drafter(builder: Builder, drafter: Drafter, runner: Runner, mode: Mode, 
     """One drafter and all that is asked of it."""
     start = start_name(drafter.name, runner, mode)
     reason = builder.facts.refuses(drafter.mla, runner, builder.wish.device)
-    options = {}
-    if drafter.name == "llama-nested":
-        options["max_num_batched_tokens"] = builder.scale.piece
-    builder.start(start, drafter, runner, mode, options=options, more={"guesses": True})
+    options = {"max_num_batched_tokens": builder.scale.piece} if drafter.pieces else {}
+    hears = drafter.pieces and mode == "eager"  # no graph tells what is embedded in it
+    more = {"guesses": True, **({"embeds": True} if hears else {})}
+    builder.start(start, drafter, runner, mode, options=options, more=more)
     if reason is not None:
         builder.check_start(f"refused/{start}", start, judge.refused(reason, CONFIG_ERROR_S))
         return
     ask(builder, start, drafter.asked, base)
     builder.check(f"mixed-batch/{start}", [start], judge.mixed_steps(start, "mixed"))
-    if options:
+    if drafter.pieces:
         builder.check(f"chunked-prefill/{start}", [start], judge.took_pieces(start, "batch"))
+    if hears:
+        builder.check(f"inputs/{start}", [start], right_inputs(start, at_ends=True))
     if drafter.guesses_some:
         builder.check(f"accepted/{start}", [start], judge.some_accepted(start))
     builder.check(f"guesses/{start}", [start], judge.right_guesses(start))
@@ -86,8 +94,13 @@ def ask(builder: Builder, start: str, ids: tuple[int, ...], base: str) -> None:
 
 def add_refusals(builder: Builder, runner: Runner) -> None:
     """Wrong configs, beside a target whose weights cannot be read."""
-    for name, (ids, pattern) in WRONG_IDS.items():
-        drafter = Drafter(name, "llama", (1, 3, 7), "nested", changes=nested_ids(ids))
+    wrong = [(name, nested_ids(ids), said) for name, (ids, said) in WRONG_IDS.items()]
+    if builder.wish.tier == "full":
+        wrong.append(
+            ("ids-outputs-outside", nested_ids((0, 2, 8)) | LAYER_OUTPUTS, _OUTPUTS_OUTSIDE)
+        )
+    for name, changes, pattern in wrong:
+        drafter = Drafter(name, "llama", (1, 3, 7), "nested", changes=changes)
         start = start_name(name, runner, "eager")
         builder.start(start, drafter, runner, target="unreadable")
         builder.check_start(f"refused/{start}", start, judge.refused(pattern, CONFIG_ERROR_S))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from vpatch.smoke import judge_full
-from vpatch.smoke.cases import LLAMA_NESTED, MEDIA, nested_ids, prompts
+from vpatch.smoke.cases import LLAMA_NESTED, nested_ids, prompts
 from vpatch.smoke.plan import Builder, Copy, Preparation
+from vpatch.smoke.plan_configs import add_configs
 from vpatch.smoke.plan_core import ask, start_name
+from vpatch.smoke.plan_pictures import add_pictures
 from vpatch.smoke.releases import Runner
 
 SEEDS = 5
@@ -17,7 +19,6 @@ TRAINED = "trained-0"
 """One of the trained drafters, for what needs drafts to be accepted."""
 _SAMPLES, _TEMPERATURE = 2000, 0.25
 _BLOCK = 32
-_PICTURE_TOKENS = 4
 
 
 def add_full(builder: Builder, runner: Runner) -> None:
@@ -25,13 +26,14 @@ def add_full(builder: Builder, runner: Runner) -> None:
     if builder.facts.refuses(LLAMA_NESTED.mla, runner, builder.wish.device) is not None:
         return  # all of it is asked with a Llama drafter
     _add_prefix_caching(builder, runner)
-    _add_picture(builder, runner)
+    add_pictures(builder, runner)
     _add_training(builder, runner)
     _add_sampling(builder, runner)
     _add_structure(builder, runner)
     if builder.wish.device == "cuda":
         _add_int4(builder, runner)  # no CPU build has kernels for it
     _add_server(builder, runner)
+    add_configs(builder, runner)
 
 
 def _add_prefix_caching(builder: Builder, runner: Runner) -> None:
@@ -45,21 +47,6 @@ def _add_prefix_caching(builder: Builder, runner: Runner) -> None:
         options["block_size"] = _BLOCK
     builder.start(start, LLAMA_NESTED, runner, phases=phases, options=options)
     builder.check(f"prefix-caching/{start}", [start], judge_full.reused_blocks(start))
-
-
-def _add_picture(builder: Builder, runner: Runner) -> None:
-    """A prompt with one image, beside one without."""
-    before, after = prompts((6, 9))
-    phases = [
-        {"name": "picture", "prompts": [[*before, MEDIA, *after]], "tokens": builder.scale.tokens}
-    ]
-    base = start_name("target-picture", runner, "eager")
-    start = start_name("picture", runner, "eager")
-    builder.start(base, None, runner, phases=phases, images=True)
-    builder.start(start, LLAMA_NESTED, runner, phases=phases, images=True)
-    ask(builder, start, LLAMA_NESTED.asked, base)
-    whole = len(before) + _PICTURE_TOKENS + len(after)
-    builder.check(f"picture/{start}", [start], judge_full.saw_picture(start, whole))
 
 
 def _add_sampling(builder: Builder, runner: Runner) -> None:

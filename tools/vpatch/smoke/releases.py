@@ -80,6 +80,15 @@ _SCHEMAS: Table[tuple[Schema, ...]] = (
     # config of the new schema alone fails beside a drafter (no `media_placeholder_token_id`).
     ("0.32", ("old", "new")),
 )
+# What no series before v0.26.0's does.
+_PICTURES: Table[bool] = (
+    ("0.16", False),  # drafters embed a picture's placeholder, whatever their config says
+    ("0.26", True),
+)
+_WHOLE: Table[bool] = (
+    ("0.16", False),  # weights that a drafter's checkpoint lacks are what memory held
+    ("0.26", True),
+)
 _REFUSALS: Table[_Refusal | None] = (
     ("0.16", _Refusal((False, True), "does not hand the target's aux hidden states")),
     # One KV-cache layout: MLA's and a Llama drafter's are two.
@@ -129,6 +138,8 @@ class ReleaseFacts:
         native_rotary: On a CPU, rotary embeddings have to be computed by PyTorch's operations.
         cpu_mla: How MLA runs on a CPU: on expanded heads; not at all in a drafter; by a kernel.
         schemas: Of the target's config.json, those that the release reads; the usual one first.
+        drafts_from_pictures: Patched, it hands a picture's embeddings to drafters that ask.
+        wants_whole_drafters: Patched, it refuses a drafter's checkpoint that lacks weights.
         structured_output: The argument of SamplingParams for structured output.
     """
 
@@ -139,6 +150,8 @@ class ReleaseFacts:
     native_rotary: bool
     cpu_mla: CpuMla
     schemas: tuple[Schema, ...]
+    drafts_from_pictures: bool
+    wants_whole_drafters: bool
     structured_output: str = "structured_outputs"  # `guided_decoding` until v0.11
 
     @property
@@ -241,6 +254,8 @@ def facts_of(version: Version) -> ReleaseFacts:
         native_rotary=_at(plain, _NATIVE_ROTARY),
         cpu_mla=_at(plain, _CPU_MLA),
         schemas=_at(plain, _SCHEMAS),
+        drafts_from_pictures=_at(plain, _PICTURES),
+        wants_whole_drafters=_at(plain, _WHOLE),
     )
 
 
