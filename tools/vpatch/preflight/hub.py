@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 import requests
 
 from vpatch.errors import HostError, UsageError
-from vpatch.preflight.strictjson import bad
+from vpatch.preflight.headers import LENGTH_BYTES
 from vpatch.upstream.download import BROKEN
 from vpatch.upstream.pipconfig import PipConfig, read_pip_config
 from vpatch.upstream.session import Session, network_error
 
-_FIRST = 64 << 10  # config.json whole; most headers of a drafter, and their length
+_FIRST = 64 << 10  # config.json whole, and an index of a drafter
 _OK, _PARTIAL, _NOT_FOUND, _BEHIND = 200, 206, 404, 416
 _RANGE = re.compile(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})")
 
@@ -40,7 +40,7 @@ class Hub:
     def read(self, name: str, start: int, count: int) -> bytes | None:
         """See Source."""
         if name not in self._first:
-            self._first[name] = self._get(name, 0, _FIRST)
+            self._first[name] = self._get(name, 0, LENGTH_BYTES if _weights(name) else _FIRST)
         first = self._first[name]
         if first is None:
             return None
@@ -91,12 +91,15 @@ class Hub:
             self._sizes[name] = int(match[3])
             return min(int(match[2]) + 1 - start, count)
         size = told.get("Content-Length", "")
-        if status == _OK and start == 0 and size.isdecimal():
-            # A server without ranges: what is behind is left unread.
+        if status == _OK and start == 0 and size.isdecimal() and not _weights(name):
             self._sizes[name] = int(size)
             return min(int(size), count)
         if status == _OK:
-            raise bad(f"{self._repository}/{name}", "cannot be read in parts on its server")
+            raise HostError(
+                f"{self._repository}/{name} cannot be read in parts on its server",
+                hint="Its weights would come with it: name a local folder.",
+                code="no-ranges",
+            )
         raise HostError(
             f"{self._repository}/{name} cannot be read: HTTP {status}",
             hint="Run it again, or name a local folder.",
@@ -118,17 +121,22 @@ class Hub:
         )
 
 
+def _weights(name: str) -> bool:
+    return name.endswith(".safetensors")
+
+
 def _hub() -> tuple[Callable[[str, str], str], Mapping[str, str]]:
     try:
-        from huggingface_hub import hf_hub_url  # noqa: PLC0415 - an extra
-        from huggingface_hub.utils import build_hf_headers  # noqa: PLC0415
+        from huggingface_hub import get_token, hf_hub_url  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise UsageError(
             f"a repository of a hub takes huggingface_hub ({error})",
             hint="pip install 'vpatch[hub]', or name a local folder.",
             code="no-hub",
         ) from None
-    return hf_hub_url, build_hf_headers()
+    # Its own build_hf_headers asks the hub for more than we need.
+    token = get_token()
+    return hf_hub_url, {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _settings() -> PipConfig:

@@ -1,0 +1,170 @@
+"""`vpatch preflight` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from preflight_lab import IDS, LLAMA, NUMBERING, TARGET, weights_of, write
+from vpatch.cli import cli
+from vpatch.cli_run import Run
+
+REPO = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[str, ...]:
+    target = write(tmp_path / "target", TARGET)
+    drafter = write(tmp_path / "drafter", LLAMA, weights_of(LLAMA))
+    return ("--target", str(target), "--drafter", str(drafter))
+
+
+def run(*args: str) -> tuple[int, dict[str, Any]]:
+    """The command in a process; exactly one object on stdout."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "vpatch", "preflight", *args, "--json"],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert ran.stdout.count("\n") == 1, ran.stdout + ran.stderr
+    found: dict[str, Any] = json.loads(ran.stdout)
+    assert found["schema"] == "vpatch/preflight/1"
+    assert found["ok"] is (ran.returncode == 0)
+    return ran.returncode, found
+
+
+def test_what_works(folders: tuple[str, ...]) -> None:
+    code, found = run(*folders, "--tag", "v0.33.0")
+    assert (code, found["verdict"], found["error"]) == (0, "works", None)
+    assert found["ids"]["taken"] == [2, 20, 50]
+    assert found["ids"]["as_outputs"] == [1, 19, 49]
+    assert found["release"] == {
+        "version": "0.33.0", "patched": True, "runner": "v2", "known": True,
+    }  # fmt: skip
+
+
+def test_what_does_not(folders: tuple[str, ...]) -> None:
+    code, found = run(*folders, "--tag", "0.17.1", "--unpatched")
+    assert (code, found["verdict"], found["when"]) == (1, "error", "config")
+    assert "is only supported for" in found["error"]["message"]
+    assert found["error"]["hint"]
+    code, found = run(*folders, "--tag", "v0.33.0", "--unpatched")
+    assert (code, found["verdict"], found["error"]) == (1, "wrong-result", None)
+    assert found["problems"][0]["remedy"]["kind"] == "config"
+
+
+def test_exit_is_1_where_only_an_option_helps(tmp_path: Path) -> None:
+    target = write(tmp_path / "target", TARGET)
+    config = {**LLAMA, "eagle_config": {IDS: [1, 29, 57]}}
+    drafter = write(tmp_path / "drafter", config, weights_of(LLAMA))
+    args = ("--target", str(target), "--drafter", str(drafter), "--tag", "v0.33.0")
+    code, found = run(*args)
+    assert (code, found["verdict"], found["as_given"]) == (1, "works-with", "wrong-result")
+    option = found["options"][0]
+    assert option.startswith("--speculative-config '")
+    code, found = run(*args, "--speculative-config", option.split("'")[1])
+    assert (code, found["verdict"], found["ids"]["taken"]) == (0, "works", [2, 30, 58])
+
+
+def invoke(*args: str) -> Result:
+    return CliRunner().invoke(cli, ["preflight", *args], obj=Run("preflight", as_json=False))
+
+
+def test_text_says_it_all(folders: tuple[str, ...]) -> None:
+    told = invoke(*folders, "--tag", "v0.33.0", "--unpatched", "--runner", "v2").output
+    for part in (
+        "eagle_config: [2, 20, 50]",
+        "[2, 30, 58] (its defaults: inputs of layers); SGLang and SpecForge call them [1, 29, 57]",
+        "[64, 192]: 3 of the target's states",
+        "drafts from 384, d2t [384]",
+        "no embed_tokens, own lm_head",
+        "does not look into eagle_config",
+        "verdict: wrong result without an error",
+    ):
+        assert part in told
+
+
+def test_control_characters_of_a_config_are_not_printed(tmp_path: Path) -> None:
+    config = {**LLAMA, "architectures": ["\x1b[2J[red]x[/red]"]}
+    target = write(tmp_path / "target", TARGET)
+    drafter = write(tmp_path / "drafter", config, weights_of(LLAMA))
+    told = invoke(
+        "--target", str(target), "--drafter", str(drafter), "--tag", "v0.33.0", "--unpatched"
+    )
+    assert "\x1b" not in told.output
+    assert "[red]x[/red]" in told.output
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (),
+        ("--tag", "v0.33.0", "--installed", "python3"),
+        ("--tag", "v0.31.0"),
+        ("--tag", "v0.14.0", "--unpatched"),
+        ("--tag", "v0.33.0", "--tp", "0"),
+        ("--tag", "v0.33.0", "--speculative-config", "[]"),
+        ("--tag", "v0.33.0", "--speculative-config", "{"),
+        ("--tag", "v0.33.0", "--speculative-config", json.dumps({IDS: ["2"]})),
+        ("--tag", "v0.33.0", "--speculative-config", json.dumps({NUMBERING: "sglang"})),
+        ("--installed", "no-such-python"),
+    ],
+)
+def test_wrong_usage(args: tuple[str, ...], folders: tuple[str, ...]) -> None:
+    code, found = run(*folders, *args)
+    assert code == 2
+    assert found["error"]["hint"]
+
+
+def _python(tmp_path: Path, body: str) -> str:
+    path = tmp_path / "python"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("version", "patched"),
+    [("0.17.1+kimi.2", True), ("0.32.0+cpu.kimi.3", True), ("0.26.0", False)],
+)
+def test_installed_vllm(
+    version: str, patched: bool, tmp_path: Path, folders: tuple[str, ...]
+) -> None:
+    """By its metadata; a vllm that cannot be imported is none's trouble."""
+    site = tmp_path / "site"
+    (site / "vllm").mkdir(parents=True)
+    (site / "vllm" / "__init__.py").write_text("raise SystemExit('imported')")
+    (site / f"vllm-{version}.dist-info").mkdir()
+    metadata = f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
+    (site / f"vllm-{version}.dist-info" / "METADATA").write_text(metadata)
+    python = _python(tmp_path, f'PYTHONPATH={site} exec {sys.executable} "$@"')
+    _, found = run(*folders, "--installed", python)
+    assert found["release"]["patched"] is patched
+    assert found["release"]["version"] == version.partition("+")[0]
+    if patched:
+        assert run(*folders, "--installed", python, "--unpatched")[0] == 2
+
+
+@pytest.mark.parametrize("body", ["exit 3", "echo no JSON", "echo '[\"x.y\"]'"])
+def test_python_that_does_not_answer(body: str, tmp_path: Path, folders: tuple[str, ...]) -> None:
+    assert run(*folders, "--installed", _python(tmp_path, body))[0] == 4
+
+
+def test_nothing_of_vllm_or_torch_is_imported() -> None:
+    code = (
+        "import sys, vpatch.verbs.preflight, vpatch.preflight.hub; "
+        "sys.exit(bool({'vllm', 'torch', 'transformers', 'huggingface_hub'} & sys.modules.keys()))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=False, env=dict(os.environ))
+    assert ran.returncode == 0
