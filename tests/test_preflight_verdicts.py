@@ -248,3 +248,34 @@ def test_memory_is_that_of_the_headers(tmp_path: Path) -> None:
 def test_release_that_is_not_known(release: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         preflight(tmp_path, LLAMA, release, patched=True)
+
+
+@pytest.mark.parametrize("drafter", [LLAMA, MLA], ids=["llama", "mla"])
+@pytest.mark.parametrize("nested", [True, False])
+def test_drafter_of_the_last_hidden_state(
+    drafter: Mapping[str, Any], nested: bool, tmp_path: Path
+) -> None:
+    flag = {"use_aux_hidden_state": False}
+    config = {**drafter, **({"eagle_config": flag} if nested else {**flag, "eagle_config": {}})}
+    weights = {name: one for name, one in weights_of(drafter).items() if name != "fc.weight"}
+    as_it_is = preflight(tmp_path, config, "0.32.0", weights=weights, runner="v1").as_given
+    wanted = ("error" if drafter is MLA else "works") if nested else "wrong-result"
+    assert as_it_is == wanted
+    assert preflight(tmp_path, config, "0.32.0", weights=weights, patched=True).word == "works"
+
+
+def test_embeddings_of_another_size_cannot_be_shared(tmp_path: Path) -> None:
+    narrow = {**LLAMA, "hidden_size": 32, "target_hidden_size": 64}
+    weights = {**weights_of(narrow), "fc.weight": ("BF16", (32, 192))}
+    first = preflight(tmp_path, narrow, "0.33.0", weights=weights, patched=True)
+    assert _first(first) == ("hidden-sizes", "error", "first-step")
+    own = {**weights, "embed_tokens.weight": ("BF16", (512, 32))}
+    assert preflight(tmp_path, narrow, "0.33.0", weights=own, patched=True).word == "works"
+
+
+def test_drafters_of_other_models_are_left_alone(tmp_path: Path) -> None:
+    other = {**LLAMA, "architectures": ["Eagle3Qwen3ForCausalLM"], "model_type": "qwen3"}
+    extra = {**weights_of(LLAMA), "midlayer.self_attn.q_norm.weight": ("BF16", (16,))}
+    verdict = preflight(tmp_path, other, "0.33.0", weights=extra, patched=True)
+    assert verdict.word == "works"
+    assert any("its class is not known here" in note for note in verdict.notes)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vpatch.preflight.case import NUMBERINGS, OUTPUT, Case
-from vpatch.preflight.drafter import IDS, NUMBERING
+from vpatch.preflight.drafter import IDS, NUMBERING, OTHERS
 from vpatch.preflight.target import KNOWN_TEXT_MODELS
 from vpatch.preflight.verdict import Problem, Remedy, When
 
@@ -75,7 +75,7 @@ def _config_class(case: Case) -> Iterator[Problem]:
             text=(f"model type `{drafter.own_type}` but Transformers does not recognize",),
             remedy=Remedy("config", "remove model_type from its config.json"),
         )
-    if drafter.speculators and drafter.kind != "llama" and not release.mla_speculators:
+    if drafter.speculators and drafter.kind == "mla" and not release.mla_speculators:
         yield Problem(
             "speculators",
             "error",
@@ -111,7 +111,7 @@ def _architecture(case: Case) -> Iterator[Problem]:
             else _PATCH,
             topic="mla-drafter",
         )
-    elif drafter.kind == "other" or (drafter.kind == "mla" and not release.knows_mla):
+    elif _unknown(case) or (drafter.kind == "mla" and not release.knows_mla):
         name = drafter.architecture
         yield Problem(
             "architecture",
@@ -122,6 +122,10 @@ def _architecture(case: Case) -> Iterator[Problem]:
             remedy=_PATCH if drafter.kind == "mla" else None,
             topic="eagle3-interface" if drafter.kind == "mla" else None,
         )
+
+
+def _unknown(case: Case) -> bool:
+    return case.drafter.kind == "other" and case.drafter.architecture not in OTHERS
 
 
 def _quantisation(case: Case) -> Iterator[Problem]:

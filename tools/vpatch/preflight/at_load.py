@@ -17,9 +17,12 @@ def problems(case: Case) -> Iterator[Problem]:
     """In the order of an engine start; a user meets the first error."""
     yield from _runner(case)
     yield from _rope(case)
-    if case.drafter.quantization is None and case.drafter.tensors:
+    known = case.drafter.kind != "other" and case.drafter.quantization is None
+    if known and case.drafter.tensors:
         yield from _weights(case)
     yield from _placeholder(case)
+    yield from _last_state(case)
+    yield from _embeddings(case)
     yield from _first_step(case)
     yield from _wrong_states(case)
     yield from _ignored_options(case)
@@ -161,6 +164,40 @@ def _placeholder(case: Case) -> Iterator[Problem]:
             text=("has no attribute 'media_placeholder_token_id'",),
             remedy=Remedy("config", "add media_placeholder_token_id to the target's config.json"),
             topic="kimi-config",
+        )
+
+
+def _last_state(case: Case) -> Iterator[Problem]:
+    """A drafter that takes the last hidden state alone, where the release does not see it."""
+    drafter = case.drafter
+    if drafter.uses_aux or case.release.patched:
+        return
+    seen = drafter.eagle_config.get("use_aux_hidden_state") is not None
+    if not seen:
+        why = "this release looks for use_aux_hidden_state in eagle_config only: fc stays as made"
+        yield Problem("aux-states", "wrong-result", "never", why, topic="mla-drafter")
+    elif drafter.kind == "mla":
+        yield Problem(
+            "aux-states",
+            "error",
+            "first-step",
+            "this release's class has an fc for three states whatever use_aux_hidden_state says",
+            text=("shapes cannot be multiplied",),
+            on_cpu=("is invalid for input of size",),
+            remedy=_PATCH,
+            topic="mla-drafter",
+        )
+
+
+def _embeddings(case: Case) -> Iterator[Problem]:
+    drafter, target = case.drafter, case.target
+    if drafter.tensors and not drafter.own_embeddings and drafter.hidden != target.hidden:
+        yield Problem(
+            "hidden-sizes",
+            "error",
+            "first-step",
+            f"it has no embeddings of its own, and the target's {target.hidden} values are not "
+            f"its {drafter.hidden}",
         )
 
 

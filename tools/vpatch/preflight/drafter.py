@@ -24,11 +24,18 @@ _MLA = (
     "DeepseekV2ForCausalLM",
     "DeepseekV3ForCausalLM",
 )
+OTHERS = (
+    *("Eagle3Qwen3ForCausalLM", "Eagle3Qwen2_5vlForCausalLM", "Eagle3Qwen3vlForCausalLM"),
+    *("Eagle3MiniMaxM2ForCausalLM", "PEagleDraftModel", "PeagleLlamaForCausalLM"),
+    "PeagleQwen3ForCausalLM",
+)
+"""Drafters of other models, that some releases have: their layers are not known here."""
 _OF_SPECULATORS: Mapping[str, str] = {
     "llama": _LLAMA[1],
     "deepseek_v2": _MLA[0],
     "deepseek_v3": _MLA[1],
     "kimi_k2": _MLA[1],
+    "qwen3": OTHERS[0],
 }
 
 
