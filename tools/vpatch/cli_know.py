@@ -1,12 +1,14 @@
-"""The verbs that tell before anything is loaded, as commands: preflight."""
+"""The verbs that tell before anything is loaded, as commands: check, preflight."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from vpatch.cli_run import Run, json_option, repo_of, repo_option
+from vpatch.cli_run import Run, json_option, repo_of, repo_option, source_options, upstream_of
+from vpatch.upstream.mirror import ArchiveKind
 
 
 @click.command(short_help="Will this drafter work?")
@@ -76,3 +78,53 @@ def preflight(
     )
     needs_pin = tag is not None and not unpatched
     run.finish(verb.run(wish, repo_of(repo) if needs_pin else None))
+
+
+@click.command(short_help="What a vLLM will do, from its source.")
+@click.argument("tags", metavar="[TAG...]", nargs=-1)
+@click.option("--unpatched", is_flag=True, help="The release as it is, without the series.")
+@click.option(
+    "--installed",
+    is_flag=False,
+    flag_value="python3",
+    metavar="[PYTHON]",
+    help="The vLLM that this interpreter would import; it is not run. [default: python3]",
+)
+@click.option(
+    "--tree",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    metavar="DIR",
+    help="The vLLM in this folder: a checkout, a worktree of vpatch edit.",
+)
+@source_options
+@repo_option
+@json_option
+@click.pass_obj
+def check(
+    run: Run,
+    tags: Sequence[str],
+    unpatched: bool,
+    installed: str | None,
+    tree: Path | None,
+    upstream_git: str | None,
+    source: ArchiveKind | None,
+    repo: Path | None,
+) -> None:
+    """Check a vLLM for all that Kimi-K2.5 with an EAGLE-3 drafter needs, without loading anything.
+
+    Its code is read, not run: configs are checked, target and drafter built, layers set, a step
+    computed, all with names in place of numbers. Each gate that fails is told with the error that
+    a user would get, when, the line, and what mends it. Without a TAG all pinned releases are
+    checked. Exit 1 if a gate fails.
+    """
+    from vpatch.verbs import check as verb
+
+    if sum((bool(tags), installed is not None, tree is not None)) > 1:
+        raise click.UsageError("TAG, --installed and --tree exclude each other")
+    if tree is not None:
+        run.finish(verb.run_folder(tree))
+    elif installed is not None:
+        run.finish(verb.run_installed(installed))
+    else:
+        upstream = upstream_of(run, upstream_git, source)
+        run.finish(verb.run(tags, repo_of(repo), upstream, bare=unpatched))

@@ -1,0 +1,83 @@
+"""All gates, in the order in which an engine start meets them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from vpatch.gates import (
+    drafter,
+    extraction,
+    ids,
+    interface,
+    names,
+    parallel,
+    placeholder,
+    protocol,
+    target,
+)
+from vpatch.gates.gate import Gate, Subject, Verdict, judge
+from vpatch.gates.modules import Program
+from vpatch.gates.tree import Tree
+
+GATES: tuple[Gate, ...] = (
+    *target.GATES,
+    *drafter.GATES,
+    *placeholder.GATES,
+    *interface.GATES,
+    *ids.GATES,
+    *drafter.OPTIONS,
+    *placeholder.OPTIONS,
+    *interface.OPTIONS,
+    *ids.OPTIONS,
+    *parallel.OPTIONS,
+    *extraction.OPTIONS,
+    *protocol.GATES,
+    *names.GATES,
+)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A tree, and what every gate says of it.
+
+    Attributes:
+        name: The tree's.
+        runner: The model runner that it takes where nobody chooses.
+    """
+
+    name: str
+    runner: str
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def failed(self) -> tuple[Verdict, ...]:
+        """The gates that are red."""
+        return tuple(each for each in self.verdicts if each.failed)
+
+    @property
+    def story(self) -> tuple[Verdict, ...]:
+        """The errors that a plain start ends with, each behind the one before it."""
+        return tuple(
+            each for each in self.failed if each.gate.group == "start" and each.found.error
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """As ``--json`` prints it."""
+        return {
+            "tree": self.name,
+            "runner": self.runner,
+            "failed": [each.gate.name for each in self.failed],
+            "gates": [each.as_dict() for each in self.verdicts],
+        }
+
+
+def check_tree(tree: Tree) -> Checked:
+    """Asks all gates.
+
+    Raises:
+        HostError: A file cannot be read.
+    """
+    subject = Subject(Program(tree))
+    verdicts = tuple(judge(subject, gate) for gate in GATES)
+    return Checked(tree.name, subject.runner, verdicts)

@@ -1,0 +1,270 @@
+"""Failures that nobody listed: names, attributes and arguments that are not there.
+
+Asked of the modules that a start with a drafter goes through: what Python would only find out when
+the line runs, most often after the weights have loaded.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vpatch.gates.arguments import misfit, misfit_of
+from vpatch.gates.attributes import NN_MODULE
+from vpatch.gates.classes import Class, class_of, make_class
+from vpatch.gates.gate import Evidence, Found, Gate, Subject, When
+from vpatch.gates.modules import Function, Imported, Module, Program
+from vpatch.gates.protocol import asking_modules, target_classes
+from vpatch.gates.registry import MODELS, MissingPart, registered_class
+from vpatch.gates.steps import proposer_class, runner_class
+
+_BUILTINS = frozenset(dir(builtins)) | {"__file__", "__path__", "__class__"}
+_ABOUT = (b"eagle", b"aux_", b"draft")
+_DRAFTERS = ("LlamaForCausalLMEagle3", "Eagle3DeepseekV2ForCausalLM")
+# Of a large module only the functions that have to do with drafters are read.
+_LARGE = 60_000
+
+
+@dataclass(frozen=True)
+class _Wrong:
+    evidence: Evidence
+    error: str
+
+
+def _modules(subject: Subject) -> list[Module]:
+    program = subject.program
+    named = [
+        program.module("vllm.config.speculative"),
+        program.module("vllm.transformers_utils.eagle3"),
+        program.module(f"{MODELS}.interfaces"),
+        *(of.module for of in _classes(subject)),
+        *asking_modules(subject),
+    ]
+    found = {each.dotted: each for each in named if each is not None}
+    return list(found.values())
+
+
+def _classes(subject: Subject) -> list[Class]:
+    program = subject.program
+    found = list(target_classes(subject))
+    for name in _DRAFTERS:
+        drafter = registered_class(program, name)
+        if drafter is not None:
+            found.append(drafter)
+            inside = drafter.module.classes.values()
+            made = (make_class(program, drafter.module, each) for each in inside)
+            found += [each for each in made if "embed_input_ids" in each.methods]
+    with contextlib.suppress(MissingPart):
+        found.append(proposer_class(program))
+    with contextlib.suppress(MissingPart):
+        found.append(runner_class(program, subject.runner))
+    speculative = program.module("vllm.config.speculative")
+    config = class_of(program, speculative, "SpeculativeConfig") if speculative else None
+    return [*dict.fromkeys(found), *([config] if config else [])]
+
+
+def _imported(subject: Subject) -> Found:
+    """Imports of the tree's own names, and names that no scope binds."""
+    return _told(
+        [
+            wrong
+            for module in _modules(subject)
+            for wrong in (*_unreadable(module), *_imports(subject.program, module),
+                          *_unbound(subject, module))
+        ],
+        "after load",
+    )  # fmt: skip
+
+
+def _unreadable(module: Module) -> Iterator[_Wrong]:
+    if module.error:
+        yield _Wrong(Evidence(module.path, 1, module.error), f"SyntaxError: {module.error}")
+
+
+def _imports(program: Program, module: Module) -> Iterator[_Wrong]:
+    for node in module.statements:
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        for alias in node.names:
+            imported = module.imports.get(alias.asname or alias.name)
+            if imported is None or imported.name is None or _is_there(program, imported):
+                continue
+            text = f"cannot import name '{imported.name}' from '{imported.module}'"
+            yield _Wrong(Evidence(module.path, node.lineno, text), f"ImportError: {text}")
+
+
+def _is_there(program: Program, imported: Imported) -> bool:
+    # A file that holds the word is not parsed for it: most do, and parsing is what takes long.
+    path = imported.module.replace(".", "/")
+    for each in (f"{path}.py", f"{path}/__init__.py"):
+        data = program.tree.read(each) if imported.module.startswith("vllm") else None
+        if data is not None and not program.is_parsed(imported.module):
+            word = rb"(?:^|\n)(?:class|def|async def) +%s\b" % str(imported.name).encode()
+            if re.search(word, data):
+                return True
+    return program.find(imported) is not None
+
+
+def _unbound(subject: Subject, module: Module) -> Iterator[_Wrong]:
+    if "*" in module.imports:
+        return
+    bound = set(_BUILTINS) | set(module.imports) | set(module.assigned)
+    bound |= set(module.classes) | set(module.functions)
+    for function in _read(subject, module):
+        inner = bound | _bound_in(function)
+        for node in ast.walk(function):
+            if isinstance(node, ast.Name) and node.id not in inner:
+                text = f"name '{node.id}' is not defined"
+                yield _Wrong(Evidence(module.path, node.lineno, text), f"NameError: {text}")
+
+
+def _bound_in(function: ast.AST) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            found.add(node.name)
+    return found
+
+
+def _read(subject: Subject, module: Module) -> list[Function]:
+    """The functions that are read, those of classes too."""
+
+    def make() -> list[Function]:
+        every = [*module.functions.values()]
+        for of in module.classes.values():
+            every += [each for each in of.body if isinstance(each, Function)]
+        data = subject.program.tree.read(module.path) or b""
+        if len(data) < _LARGE:
+            return every
+        lines = data.split(b"\n")
+        return [
+            each
+            for each in every
+            if any(
+                word in line for line in lines[each.lineno - 1 : each.end_lineno] for word in _ABOUT
+            )
+        ]
+
+    found: list[Function] = subject.keep(f"functions of {module.dotted}", make)
+    return found
+
+
+def _attributes(subject: Subject) -> Found:
+    """``self.name`` where no class of the order has it, and calls whose arguments do not fit."""
+    found: list[_Wrong] = []
+    for of in _classes(subject):
+        if of.is_opaque:
+            continue
+        read = set(_read(subject, of.module))
+        known = _known_attributes(of)
+        for method in of.methods.values():
+            if method in read:
+                found += _in_method(of, method, known)
+    return _told(found, "after load")
+
+
+def _known_attributes(of: Class) -> frozenset[str]:
+    known = {name for each in of.mro for name in (*each.methods, *each.values, *each.assigned)}
+    return frozenset(known | NN_MODULE | set(dir(object)))
+
+
+def _in_method(of: Class, method: Function, known: frozenset[str]) -> Iterator[_Wrong]:
+    arguments = [*method.args.posonlyargs, *method.args.args]
+    static = any("staticmethod" in ast.unparse(each) for each in method.decorator_list)
+    if not arguments or static or "*" in known:
+        return
+    own = arguments[0].arg
+    asked = set(_asked_first(method, own))
+    for node in ast.walk(method):
+        if isinstance(node, ast.Attribute) and _is(node.value, own):
+            if node.attr not in known | asked and not node.attr.startswith("__"):
+                text = f"'{of.name}' object has no attribute '{node.attr}'"
+                place = Evidence(of.module.path, node.lineno, f"self.{node.attr}")
+                yield _Wrong(place, f"AttributeError: {text}")
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            target = of.method(node.func.attr) if _is(node.func.value, own) else None
+            problem = misfit(node, target[1]) if target else ""
+            if problem:
+                place = Evidence(of.module.path, node.lineno, f"self.{node.func.attr}(...)")
+                yield _Wrong(place, f"TypeError: {problem}")
+
+
+def _asked_first(method: Function, own: str) -> Iterator[str]:
+    """Attributes that the method asks for with hasattr or getattr."""
+    for node in ast.walk(method):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            texts = [a.value for a in node.args if isinstance(a, ast.Constant)]
+            if node.func.id in {"hasattr", "getattr", "setattr"} and _is(node.args[0], own):
+                yield from (text for text in texts if isinstance(text, str))
+
+
+def _is(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _arguments(subject: Subject) -> Found:
+    """Calls of functions and classes of the tree, by name, whose arguments do not fit."""
+    found: list[_Wrong] = []
+    program = subject.program
+    for module in _modules(subject):
+        for function in _read(subject, module):
+            local = _bound_in(function)
+            for call in ast.walk(function):
+                if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+                    continue
+                if call.func.id in local:
+                    continue
+                problem = misfit_of(program, program.resolve(module, call.func.id), call)
+                if problem:
+                    place = Evidence(module.path, call.lineno, f"{call.func.id}(...)")
+                    found.append(_Wrong(place, f"TypeError: {problem}"))
+    return _told(found, "after load")
+
+
+def _told(found: list[_Wrong], when: When) -> Found:
+    if not found:
+        return Found("pass")
+    unique = list(dict.fromkeys(found))
+    evidence = tuple(each.evidence for each in unique)
+    more = f"and {len(unique) - 1} more" if unique[1:] else ""
+    return Found("fail", evidence, unique[0].error, when, more)
+
+
+GATES = (
+    Gate(
+        name="names",
+        asks="every name on the way is bound, every import is there",
+        group="code",
+        topic="",
+        upstream="",
+        check=_imported,
+    ),
+    Gate(
+        name="attributes",
+        asks="every attribute that a class reads of itself is set by someone",
+        group="code",
+        topic="",
+        upstream="",
+        check=_attributes,
+    ),
+    Gate(
+        name="arguments",
+        asks="every call on the way fits what it calls",
+        group="code",
+        topic="",
+        upstream="",
+        check=_arguments,
+    ),
+)

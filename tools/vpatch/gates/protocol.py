@@ -1,0 +1,263 @@
+"""Failures that nobody listed: what the classes of a start offer, against what is asked of them.
+
+Methods that nobody calls and no base has; protocol methods that no runner calls; calls of runners
+that no class answers.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+
+from vpatch.gates.classes import Class
+from vpatch.gates.engine import Scene, Start
+from vpatch.gates.gate import Evidence, Found, Gate, Subject
+from vpatch.gates.modules import Function, Module
+from vpatch.gates.registry import MODELS, class_at
+from vpatch.gates.steps import RUNNERS
+from vpatch.gates.values import Obj, Value
+
+_READ = ("vllm/v1/", "vllm/model_executor/models/", "vllm/models/", "vllm/config/")
+_ASKING = ("vllm/v1/worker/", "vllm/v1/spec_decode/")
+# How runners and proposers call the target, and what they make of it.
+_TARGETS = frozenset(
+    ("model", "target_model", "eagle3_model", "target_language_model", "language_model")
+)
+_PROTOCOLS = ("SupportsEagle", "SupportsEagle3", "SupportsEagleBase", "EagleModelMixin")
+_ABOUT = ("eagle", "aux_", "draft")
+
+
+def target_classes(subject: Subject) -> list[Class]:
+    """The classes of the target, outermost first, as its constructor makes them."""
+
+    def ask(made: Scene) -> Value:
+        found: list[Class] = []
+        model: Value = made.target()
+        for name in ("language_model", "model", ""):
+            if isinstance(model, Obj) and model.of is not None and model.of not in found:
+                found.append(model.of)
+            model = model.attrs.get(name, model) if isinstance(model, Obj) and name else model
+        if isinstance(model, Obj) and model.of is not None and model.of not in found:
+            found.append(model.of)
+        return found
+
+    def make() -> list[Class]:
+        value = subject.way(Start(), ask).value
+        fallback = [
+            class_at(subject.program, f"{MODELS}.kimi_k25", "KimiK25ForConditionalGeneration")
+        ]
+        return value or fallback
+
+    classes: list[Class] = subject.keep("target classes", make)
+    return classes
+
+
+def _dead(subject: Subject) -> Found:
+    """Public methods of the target that no base declares, and that nothing calls."""
+    lonely: list[tuple[Class, str]] = []
+    for of in target_classes(subject):
+        for name in of.methods:
+            declared = any(each.has(name) for each in of.mro[1:])
+            if not (name.startswith("_") or declared) and any(part in name for part in _ABOUT):
+                lonely.append((of, name))
+    names = {name for _, name in lonely}
+    called = _called(subject, names)
+    evidence = tuple(
+        Evidence(of.module.path, of.methods[name].lineno, f"{of.name}.{name}")
+        for of, name in lonely
+        if name not in called
+    )
+    if not evidence:
+        return Found("pass")
+    names = {each.text.rpartition(".")[2] for each in evidence}
+    note = f"{', '.join(sorted(names))}: no base declares it and no runner calls it"
+    return Found("fail", evidence, "", "never", note)
+
+
+def _called(subject: Subject, names: set[str]) -> set[str]:
+    """Those of some names that are called, outside of methods of the same name."""
+    if not names:
+        return set()
+    pattern = re.compile(rb"[.\"'](" + b"|".join(n.encode() for n in sorted(names)) + rb")\b")
+    found: set[str] = set()
+    tree = subject.program.tree
+    for path in _paths(subject, _READ):
+        data = tree.read(path) or b""
+        mentioned = {each.decode() for each in pattern.findall(data)} - found
+        if mentioned:
+            module = subject.program.at(path)
+            found |= _outside(module.body, mentioned, None) if module else mentioned
+    return found
+
+
+def _paths(subject: Subject, folders: Iterable[str]) -> Iterator[str]:
+    tree = subject.program.tree
+    wanted = tuple(folders)
+    paths = sorted(path for path in tree.paths if path.startswith(wanted))
+    tree.read_ahead(paths)
+    return iter(paths)
+
+
+def _outside(node: ast.AST, names: set[str], inside: str | None) -> set[str]:
+    found: set[str] = set()
+    waiting: list[tuple[ast.AST, str | None]] = [(node, inside)]
+    while waiting:
+        each, where = waiting.pop()
+        if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            where = each.name
+        name = each.attr if isinstance(each, ast.Attribute) else getattr(each, "value", None)
+        if isinstance(name, str) and name in names and name != where:
+            found.add(name)
+        waiting += [(child, where) for child in ast.iter_child_nodes(each)]
+    return found
+
+
+def _unanswered(subject: Subject) -> Found:
+    """What runners call on a model, and no class of the tree defines."""
+    asked: dict[str, Evidence] = {}
+    for module in asking_modules(subject):
+        for call, name in _model_calls(module):
+            asked.setdefault(name, Evidence(module.path, call.lineno, f"model.{name}()"))
+    unknown = _undefined(subject, set(asked))
+    evidence = tuple(place for name, place in sorted(asked.items()) if name in unknown)
+    if not evidence:
+        return Found("pass")
+    first = evidence[0].text.removeprefix("model.").removesuffix("()")
+    error = f"AttributeError: '{target_classes(subject)[0].name}' object has no attribute '{first}'"
+    return Found("fail", evidence, error, "after load", "no class of the tree has it")
+
+
+def asking_modules(subject: Subject) -> list[Module]:
+    """The modules that ask a target or a drafter for something."""
+    tree = subject.program.tree
+    chosen = []
+    for path in _paths(subject, _ASKING):
+        data = tree.read(path) or b""
+        if path.endswith("/eagle3_utils.py") or b"combine_hidden_states" in data:
+            chosen.append(path)
+    runner = RUNNERS[subject.runner].replace(".", "/") + ".py"
+    modules = [subject.program.at(path) for path in dict.fromkeys([runner, *chosen])]
+    return [each for each in modules if each is not None]
+
+
+def _model_calls(module: Module) -> Iterator[tuple[ast.Call, str]]:
+    for node in _interesting(module):
+        for call in ast.walk(node):
+            function = call.func if isinstance(call, ast.Call) else None
+            if isinstance(call, ast.Call) and isinstance(function, ast.Attribute):
+                owner = function.value
+                last = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+                if last in _TARGETS and not function.attr.startswith("__"):
+                    yield call, function.attr
+
+
+def _interesting(module: Module) -> Iterator[Function]:
+    """The functions of a module that have to do with drafters."""
+    for of in module.classes.values():
+        yield from (each for each in of.body if isinstance(each, Function) and _about(each))
+    yield from (each for each in module.functions.values() if _about(each))
+
+
+def _about(node: Function) -> bool:
+    names = (getattr(each, "attr", getattr(each, "id", "")) for each in ast.walk(node))
+    return any(part in name for name in names if name for part in _ABOUT)
+
+
+def _undefined(subject: Subject, names: set[str]) -> set[str]:
+    """Those of some names that no class of models, runners or torch's Module has."""
+    unknown = names - set(_OF_TORCH)
+    for of in target_classes(subject):
+        unknown = {name for name in unknown if not of.has(name)}
+    tree = subject.program.tree
+    for path in _paths(subject, ("vllm/model_executor/models/", "vllm/models/", *_ASKING)):
+        data = tree.read(path) or b""
+        unknown = {name for name in unknown if not _has(data, name.encode())}
+        if not unknown:
+            break
+    return unknown
+
+
+def _has(data: bytes, name: bytes) -> bool:
+    return (
+        name in data
+        and re.search(
+            rb"(?:def|class) +%s\b|^ +(?:self\.)?%s *[:=]" % (name, name), data, re.MULTILINE
+        )
+        is not None
+    )
+
+
+_OF_TORCH = [
+    "apply",
+    "buffers",
+    "children",
+    "cpu",
+    "cuda",
+    "eval",
+    "forward",
+    "half",
+    "load_state_dict",
+    "modules",
+    "named_buffers",
+    "named_children",
+    "named_modules",
+    "named_parameters",
+    "parameters",
+    "register_buffer",
+    "state_dict",
+    "to",
+    "train",
+    "get_submodule",
+    "get_parameter",
+    "requires_grad_",
+    "compile",
+    "unwrap",
+]
+
+
+def _uncalled(subject: Subject) -> Found:
+    """Methods of the protocol that no runner calls."""
+    program = subject.program
+    interfaces = program.module(f"{MODELS}.interfaces")
+    names: dict[str, Evidence] = {}
+    for protocol in _PROTOCOLS:
+        node = interfaces.classes.get(protocol) if interfaces else None
+        for each in node.body if node is not None else ():
+            if isinstance(each, ast.FunctionDef) and interfaces is not None:
+                place = Evidence(interfaces.path, each.lineno, f"{protocol}.{each.name}")
+                names.setdefault(each.name, place)
+    called = _called(subject, set(names))
+    evidence = tuple(place for name, place in names.items() if name not in called)
+    if not evidence:
+        return Found("pass")
+    note = f"{', '.join(each.text for each in evidence)}: asked of models, called by nobody"
+    return Found("fail", evidence, "", "never", note)
+
+
+GATES = (
+    Gate(
+        name="dead-methods",
+        asks="every method that the target offers a drafter is declared or called",
+        group="code",
+        topic="aux-layers",
+        upstream="",
+        check=_dead,
+    ),
+    Gate(
+        name="protocol",
+        asks="every method of the EAGLE protocols is called",
+        group="code",
+        topic="",
+        upstream="",
+        check=_uncalled,
+    ),
+    Gate(
+        name="calls",
+        asks="every method that runners call on a model is defined by some class",
+        group="code",
+        topic="eagle3-interface",
+        upstream="",
+        check=_unanswered,
+    ),
+)

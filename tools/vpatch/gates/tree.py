@@ -1,0 +1,195 @@
+"""The Python files of a vLLM: of a tree in the mirror, of a folder, of an installation.
+
+Nothing here imports what it reads. Files are untrusted: bounded in size, never followed out of
+their folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vpatch.errors import HostError, UsageError
+from vpatch.git import Git
+
+PACKAGE = "vllm"
+MAX_FILE = 8 * 2**20
+_MAX_FILES = 20_000
+_TIMEOUT_S = 60
+
+# Where the modules that a start with EAGLE-3 meets have lain so far: read in one go. Others are
+# read when they are asked for.
+_COMMON = (
+    "vllm/config/",
+    "vllm/model_executor/models/",
+    "vllm/transformers_utils/",
+    "vllm/v1/worker/",
+    "vllm/v1/spec_decode/",
+)
+# The package is found as Python finds it, and is not run; '' would be the current folder.
+_FIND = """\
+import importlib.metadata, importlib.util, json, sys
+sys.path = [path for path in sys.path if path]
+found = importlib.util.find_spec("vllm")
+try:
+    version = importlib.metadata.version("vllm")
+except importlib.metadata.PackageNotFoundError:
+    version = None
+print(json.dumps([list(found.submodule_search_locations or []) if found else None, version]))
+"""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A vLLM's Python files, by their path from the folder above ``vllm``.
+
+    Attributes:
+        name: What a person calls it: a tag, a folder.
+        paths: All of them.
+    """
+
+    name: str
+    paths: frozenset[str]
+    _contents: dict[str, bytes] = field(repr=False)
+    _source: Git | Path = field(repr=False)
+    _blobs: Mapping[str, str] = field(repr=False)
+
+    def read(self, path: str) -> bytes | None:
+        """A file's bytes; None where there is no such file."""
+        if path not in self.paths:
+            return None
+        if path not in self._contents:
+            self.read_ahead((path,))
+        return self._contents[path]
+
+    def read_ahead(self, paths: Collection[str]) -> None:
+        """Reads files that will be asked for, all at once.
+
+        Raises:
+            HostError: A file cannot be read, or is too large for a source file.
+        """
+        wanted = [path for path in paths if path in self.paths and path not in self._contents]
+        if isinstance(self._source, Path):
+            self._contents.update((path, _file(self._source / path)) for path in wanted)
+            return
+        blobs = self._source.read_blobs(self._blobs[path] for path in wanted)
+        for path in wanted:
+            self._contents[path] = _bounded(blobs[self._blobs[path]], path)
+
+    def below(self, folder: str) -> list[str]:
+        """The files below a folder, in order."""
+        return sorted(path for path in self.paths if path.startswith(folder))
+
+
+def of_git(git: Git, tree: str, name: str) -> Tree:
+    """A tree of the mirror.
+
+    Raises:
+        UsageError: It holds no vLLM.
+        HostError: git failed.
+    """
+    listed = git.output("ls-tree", "-r", "-z", "--full-tree", tree, "--", PACKAGE)
+    blobs = {}
+    for entry in listed.split(b"\0"):
+        meta, _, path = entry.partition(b"\t")
+        if path.endswith(b".py") and meta.startswith(b"100"):  # no links, no submodules
+            blobs[path.decode("utf-8", "replace")] = meta.split()[2].decode()
+    result = Tree(name, frozenset(blobs), {}, git, blobs)
+    return _ready(result, name)
+
+
+def of_folder(folder: Path, name: str | None = None) -> Tree:
+    """A folder that holds ``vllm/``, or that is it.
+
+    Raises:
+        UsageError: It is neither.
+        HostError: A file cannot be read.
+    """
+    root = folder
+    if not (root / PACKAGE / "__init__.py").is_file() and folder.resolve().name == PACKAGE:
+        root = folder.resolve().parent
+    paths: set[str] = set()
+    for where, folders, files in os.walk(root / PACKAGE):  # follows no links
+        folders[:] = [each for each in folders if each.isidentifier()]
+        relative = Path(where).relative_to(root)
+        paths.update(
+            str(relative / file)
+            for file in files
+            if file.endswith(".py") and not (Path(where) / file).is_symlink()
+        )
+        if len(paths) > _MAX_FILES:
+            raise UsageError(
+                f"{folder} holds more than {_MAX_FILES} Python files: this is no vLLM",
+                hint="Name the folder that holds vllm/.",
+            )
+    return _ready(Tree(name or str(folder), frozenset(paths), {}, root, {}), str(folder))
+
+
+def of_installation(python: str) -> Tree:
+    """The vLLM that an interpreter would import.
+
+    Raises:
+        UsageError: It has none.
+        HostError: The interpreter does not run.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="vpatch-") as empty:
+            done = subprocess.run(
+                [python, "-c", _FIND],
+                cwd=empty,
+                capture_output=True,
+                timeout=_TIMEOUT_S,
+                check=True,
+            )
+        folders, version = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise HostError(
+            f"{python} cannot be asked for its vLLM: {error}",
+            hint="Name the interpreter that serves: vpatch check --installed /path/to/python",
+            code="python",
+        ) from error
+    if not folders:
+        raise UsageError(
+            f"{python} has no vLLM",
+            hint="Name the interpreter that serves: vpatch check --installed /path/to/python",
+            code="no-vllm",
+        )
+    return of_folder(Path(folders[0]).parent, f"{version or 'vllm'} of {python}")
+
+
+def _ready(tree: Tree, named: str) -> Tree:
+    if f"{PACKAGE}/__init__.py" not in tree.paths:
+        raise UsageError(
+            f"{named} holds no vllm/__init__.py",
+            hint="Name the folder that holds vllm/: a checkout, a worktree of `vpatch edit`, or "
+            "site-packages.",
+            code="no-vllm",
+        )
+    tree.read_ahead([path for path in tree.paths if path.startswith(_COMMON)])
+    return tree
+
+
+def _file(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return _bounded(file.read(MAX_FILE + 1), str(path))
+    except OSError as error:
+        raise HostError(
+            f"{path} cannot be read: {error.strerror or error}",
+            hint="Make it readable, and run it again.",
+        ) from error
+
+
+def _bounded(data: bytes, path: str) -> bytes:
+    if len(data) > MAX_FILE:
+        raise HostError(
+            f"{path} is larger than {MAX_FILE // 2**20} MiB: this is no source file",
+            hint="Take the release from the package index: vpatch fetch TAG",
+            code="too-large",
+        )
+    return data
