@@ -151,7 +151,7 @@ class Git:
 
     def _failure(self, command: str, output: Output) -> HostError:
         said = output.complaint
-        hint = f"Run it again; git -C {self.git_dir} fsck says whether the repository is whole."
+        hint = "Run it again; if it stays so: is the disk full, is the repository whole (git fsck)?"
         code = "git"
         if any(word in said for word in _FULL):
             hint = "Free disk space, or point VPATCH_CACHE at a larger disk, and run it again."
