@@ -491,8 +491,16 @@ def test_a_hundred_patches(tmp_path: Path) -> None:
     project.check()
 
 
+@pytest.mark.parametrize(
+    ("locale", "seed", "umask"), [("C", "1", "077"), ("C.UTF-8", "4294967295", "000")]
+)
 def test_two_machines_settings_give_the_same_bytes(
-    project: Project, tmp_path: Path, request: pytest.FixtureRequest
+    locale: str,
+    seed: str,
+    umask: str,
+    project: Project,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     work = project.worktree()
     fixup(work, 1, {"vllm/a.py": numbered(60, changed={5: "Fünf ", 6: "\tsix"})})
@@ -512,15 +520,18 @@ def test_two_machines_settings_give_the_same_bytes(
         **os.environ,
         "GIT_DIFF_OPTS": "-u0",
         "GIT_EXTERNAL_DIFF": "false",
+        "GIT_TEMPLATE_DIR": str(home / "init-template"),
         "TZ": "Asia/Tokyo",
         "LANG": "tr_TR.UTF-8",
-        "PYTHONHASHSEED": "1",
+        "LC_ALL": locale,
+        "PYTHONHASHSEED": seed,
         "PYTHONUTF8": "0",
     }
+    # Another umask, too: a file that is written anew may be another's to read, not its bytes.
+    shell = ["/bin/sh", "-c", f'umask {umask}; exec "$@"', "sh"]
     command = [sys.executable, "-m", "vpatch", "export", TAG, "--from", str(work), "--json"]
-    ran = subprocess.run(
-        [*command, "--repo", str(project.repo)], env=environment, capture_output=True, check=False
-    )
+    command = [*shell, *command, "--repo", str(project.repo)]
+    ran = subprocess.run(command, env=environment, capture_output=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["written"]
     assert contents(project.folder) == first
