@@ -1,12 +1,16 @@
 """Measures vpatch against what it replaces, in one run on one machine.
 
-    python ci/bench.py [splice] [apply] [--tag v0.17.1] [--runs 5] [--json FILE]
+    python ci/bench.py [splice] [apply] [export] [lint] [import] [--tag v0.17.1] [--runs 5]
+                       [--json FILE] [--markdown docs/bench.md]
 
 splice: making the patched wheel out of upstream's real one, in a process of its own, against
 ``wheel unpack`` + ``wheel pack`` (which decompress and compress everything), and against the least
 that a copy with a verified hash can take: ``cp`` plus one sha256 of the same file. ``vpatch build``
 as a whole command, which also applies the series, is shown beside it.
 apply: ``vpatch apply`` as a whole command against ``git worktree add`` + ``git am``.
+export, import: on a series of 100 patches (bench_series.py), against what git does of it: ``git
+format-patch`` and the ``git am`` that proves the result; ``git am`` of the same mails. lint: all
+pinned series, against ``git apply --numstat`` reading the same patches.
 
 Everything is downloaded before the clock runs. Times are the best of several runs that take turns,
 so that a busy machine is busy for both. Exit 1: a bound of BOUNDS is missed.
@@ -18,20 +22,25 @@ import hashlib
 import json
 import os
 import pickle
+import platform
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from bench_lab import Result, at_least, at_most, command, measure, named
+from bench_series import bench_export, bench_import, bench_lint, make_long
 from vpatch import __version__
-from vpatch.errors import HostError, VpatchError
+from vpatch.errors import VpatchError
 from vpatch.files import cache_dir
 from vpatch.git import Git
 from vpatch.pipeline import Prepared, Upstream, prepare
@@ -43,38 +52,8 @@ from vpatch.wheel.edits import edits_between
 from vpatch.wheel.provenance import origin_of
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("splice", "apply")
+PARTS = ("splice", "apply", "export", "lint", "import")
 _CHUNK = 1 << 20
-_MEGABYTE = 1_000_000
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One thing that was measured: its best time, and the most memory that a run of it took."""
-
-    name: str
-    seconds: float
-    peak_megabytes: float
-    runs: int
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A promise and what came out of it."""
-
-    promise: str
-    value: float
-    limit: float
-    kept: bool
-
-
-@dataclass(frozen=True)
-class Result:
-    """A part's figures."""
-
-    part: str
-    measured: tuple[Measured, ...]
-    bounds: tuple[Bound, ...]
 
 
 # What a process that only splices runs: the edits are computed before.
@@ -86,39 +65,6 @@ base, edits, origin, out = pickle.loads(Path(sys.argv[1]).read_bytes())
 build_wheel(base.path, edits, origin, out=out, expected_sha256=base.sha256)
 """
 
-Run = Callable[[], float]
-"""Does a thing once and returns its peak memory in MB; 0 where nobody asks."""
-
-
-def command(*words: str | Path) -> float:
-    """Runs a command to its end and returns the most memory that it took, in MB.
-
-    Raises:
-        HostError: it failed; its output stands above.
-    """
-    process = os.posix_spawn(
-        shutil.which(str(words[0])) or str(words[0]),
-        [str(word) for word in words],
-        os.environ,
-        file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
-    )
-    _, status, usage = os.wait4(process, 0)
-    if status:
-        raise HostError(f"{' '.join(map(str, words))} failed", code="bench")
-    return usage.ru_maxrss * 1024 / _MEGABYTE
-
-
-def measure(runs: int, **things: Run) -> dict[str, Measured]:
-    """Runs things in turns and keeps the best time of each."""
-    times: dict[str, list[float]] = {name: [] for name in things}
-    peaks = dict.fromkeys(things, 0.0)
-    for _ in range(runs):
-        for name, run in things.items():
-            start = time.perf_counter()
-            peaks[name] = max(peaks[name], run())
-            times[name].append(time.perf_counter() - start)
-    return {name: Measured(name, min(times[name]), peaks[name], runs) for name in things}
-
 
 def sha256(path: Path) -> float:
     """Hashes a file as fast as this Python can."""
@@ -127,16 +73,6 @@ def sha256(path: Path) -> float:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return 0.0
-
-
-def at_least(promise: str, value: float, limit: float) -> Bound:
-    """A promise that a figure is no smaller."""
-    return Bound(promise, value, limit, value >= limit)
-
-
-def at_most(promise: str, value: float, limit: float) -> Bound:
-    """A promise that a figure is no larger."""
-    return Bound(promise, value, limit, value <= limit)
 
 
 def bench_splice(ready: Prepared, git: Git, base: BaseWheel, scratch: Path, runs: int) -> Result:
@@ -173,10 +109,10 @@ def bench_splice(ready: Prepared, git: Git, base: BaseWheel, scratch: Path, runs
     return Result(
         part="splice",
         measured=(
-            _named(found["splice"], f"splice of {len(edits)} files into {wheel.name}"),
-            _named(found["build"], f"vpatch build {tag}"),
-            _named(found["copy"], "cp + sha256"),
-            _named(found["repack"], "wheel unpack + wheel pack"),
+            named(found["splice"], f"splice of {len(edits)} files into {wheel.name}"),
+            named(found["build"], f"vpatch build {tag}"),
+            named(found["copy"], "cp + sha256"),
+            named(found["repack"], "wheel unpack + wheel pack"),
         ),
         bounds=(
             at_least("times faster than unpack + pack", found["repack"].seconds / ours, 40),
@@ -213,18 +149,14 @@ def bench_apply(ready: Prepared, git: Git, scratch: Path, runs: int) -> Result:
     return Result(
         part="apply",
         measured=(
-            _named(found["apply"], f"vpatch apply {tag}"),
-            _named(found["am"], f"git worktree add + git am, {len(patches)} patches"),
+            named(found["apply"], f"vpatch apply {tag}"),
+            named(found["am"], f"git worktree add + git am, {len(patches)} patches"),
         ),
         bounds=(
             at_most("seconds", ours, 1),
             at_least("times faster than worktree + am", found["am"].seconds / ours, 3),
         ),
     )
-
-
-def _named(measured: Measured, name: str) -> Measured:
-    return Measured(name, measured.seconds, measured.peak_megabytes, measured.runs)
 
 
 def results(parts: Sequence[str], tag: str, scratch: Path, runs: int) -> Iterator[Result]:
@@ -239,6 +171,41 @@ def results(parts: Sequence[str], tag: str, scratch: Path, runs: int) -> Iterato
         yield bench_splice(ready, git, base, scratch, runs)
     if "apply" in parts:
         yield bench_apply(ready, git, scratch, runs)
+    if "lint" in parts:
+        yield bench_lint(ROOT, runs)
+    if {"export", "import"} & set(parts):
+        long = make_long(ready, git, scratch, cache)
+        if "export" in parts:
+            yield bench_export(long, runs)
+        if "import" in parts:
+            yield bench_import(long, runs)
+
+
+def as_markdown(found: Sequence[Result], runs: int) -> str:
+    """The page docs/bench.md."""
+    asked = [shutil.which("git") or "git", "--version"]
+    git = subprocess.run(asked, capture_output=True, text=True, check=True)
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    lines = [
+        "# Benchmarks",
+        "",
+        "`python ci/bench.py --markdown docs/bench.md` (in the environment that `ci/test.sh` "
+        f"makes) wrote this, {datetime.now(timezone.utc):%Y-%m-%d}, on {os.cpu_count()} cores "
+        f"({cpu[1] if cpu else platform.machine()}), {git.stdout.strip()}, Python "
+        f"{platform.python_version()}. Best of {runs} runs that take turns, warm page cache; "
+        "ratios are to the peer in the same run.",
+    ]
+    for result in found:
+        lines += ["", f"## {result.part}", "", "| what | best of | seconds | peak MB |"]
+        lines += ["|---|---|---|---|"]
+        for one in result.measured:
+            peak = f"{one.peak_megabytes:.0f}"
+            lines.append(f"| {one.name} | {one.runs} | {one.seconds:.2f} | {peak} |")
+        lines += ["", "| measured | | bound | kept |", "|---|---|---|---|"]
+        for bound in result.bounds:
+            kept = "yes" if bound.kept else "**no**"
+            lines.append(f"| {bound.value:.2f} | {bound.promise} | {bound.limit:g} | {kept} |")
+    return "\n".join(lines) + "\n"
 
 
 def show(result: Result, console: Console) -> None:
@@ -258,7 +225,10 @@ def show(result: Result, console: Console) -> None:
 @click.option("--tag", default="v0.17.1", help="A pinned release.")
 @click.option("--runs", default=5, type=click.IntRange(1, 100), help="Runs of the short things.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write figures here.")
-def main(parts: tuple[str, ...], tag: str, runs: int, json_file: Path | None) -> None:
+@click.option("--markdown", type=click.Path(path_type=Path), help="Write the page of figures here.")
+def main(
+    parts: tuple[str, ...], tag: str, runs: int, json_file: Path | None, markdown: Path | None
+) -> None:
     """Measures, prints, and exits 1 where a bound is missed."""
     os.environ.update(
         GIT_COMMITTER_NAME="bench", GIT_COMMITTER_EMAIL="bench@localhost", NO_COLOR="1"
@@ -275,6 +245,8 @@ def main(parts: tuple[str, ...], tag: str, runs: int, json_file: Path | None) ->
         sys.exit(error.exit_code)
     if json_file is not None:
         json_file.write_text(json.dumps([asdict(result) for result in found], indent=2) + "\n")
+    if markdown is not None:
+        markdown.write_text(as_markdown(found, runs))
     sys.exit(0 if all(bound.kept for result in found for bound in result.bounds) else 1)
 
 
