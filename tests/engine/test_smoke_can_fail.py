@@ -24,7 +24,8 @@ PROPOSER = "vllm/v1/spec_decode/eagle.py"
 SAMPLER = "vllm/v1/sample/rejection_sampler.py"
 
 RANDOM = ("starts", "ids", "states", "greedy", "mixed-batch", "guesses")
-LLAMA = (*RANDOM, "chunked-prefill", "accepted")
+PIECES = (*RANDOM, "chunked-prefill", "inputs")
+LLAMA = (*PIECES, "accepted")
 OF_STATES = ("states", "mixed-batch", "chunked-prefill")
 
 
@@ -63,7 +64,7 @@ BREAKS = {
         "asked (1, 3, 7), but 320 of 320 rows hold (2, 4, 8)",
     ),
     "the config's ids are not read": Break(
-        [Edit(IDS, "    return inner if top is None else top", "    return None")],
+        [Edit(IDS, "    return next(iter(found.values()), None)", "    return None")],
         ("ids", *OF_STATES),
         "asked (1, 3, 7), but 320 of 320 rows hold (2, 4, 5)",
         not_refused=("ids-outside",),
@@ -84,6 +85,22 @@ BREAKS = {
         ("greedy",),
         "2 of 8 answers equal",
     ),
+    # As in V1 of v0.26.0 - v0.33.0.
+    "a part of a prompt ends with its very last token": Break(
+        [
+            Edit(
+                PROPOSER,
+                "                    common_attn_metadata.seq_lens_cpu[i].item()\n"
+                "                )\n                for i in range(num_reqs)",
+                "                    gpu_input_batch.num_tokens_no_spec[i] - 1\n"
+                "                )\n                for i in range(num_reqs)",
+            )
+        ],
+        ("inputs", "guesses"),
+        "rows embed something else, the first at position",
+        drafter="llama-random",
+        asked=PIECES,
+    ),
     "no draft is accepted": Break(
         [
             Edit(
@@ -92,7 +109,8 @@ BREAKS = {
                 "            if True:",
             )
         ],
-        ("accepted", "guesses"),  # a right guess that was not taken passes for one that was
+        # A right guess that was not taken passes for one that was.
+        ("accepted", "guesses", "inputs"),
         "accepted by place in the draft",
     ),
     "a drafter takes its two inputs the wrong way round": Break(
