@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from vpatch.gates.modules import Defined, Function, Imported, Module, Program
+from vpatch.gates.walk import walk
 
 # Bases that add nothing that a check asks for.
 _PLAIN = {"object", "Protocol", "Generic", "ABC", "Enum", "NamedTuple", "TypedDict"}
@@ -154,7 +155,7 @@ def _set_in(method: Function) -> Iterator[str]:
     if not arguments:
         return
     own = arguments[0].arg
-    for node in ast.walk(method):
+    for node in walk(method):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             if isinstance(node.value, ast.Name) and node.value.id == own:
                 yield node.attr

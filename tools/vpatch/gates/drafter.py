@@ -10,6 +10,7 @@ from vpatch.gates.gate import Check, Evidence, Found, Gate, Subject, When, raise
 from vpatch.gates.registry import MODELS, class_at, registered, registered_class
 from vpatch.gates.steps import calls_of, mentions, proposer_class, run_statements
 from vpatch.gates.values import ClassValue, Code, Obj, Tensor, Unknown, Value
+from vpatch.gates.walk import walk
 
 _LLAMA = "LlamaForCausalLMEagle3"
 _MLA = ("Eagle3DeepseekV2ForCausalLM", "Eagle3DeepseekV3ForCausalLM")
@@ -30,8 +31,8 @@ def _unknown_type(subject: Subject) -> Found | None:
     registry = module.assigned.get("_CONFIG_REGISTRY") if module else None
     if module is None or registry is None:
         return None
-    known = {each.arg for each in ast.walk(registry) if isinstance(each, ast.keyword)}
-    known |= {str(each.value) for each in ast.walk(registry) if isinstance(each, ast.Constant)}
+    known = {each.arg for each in walk(registry) if isinstance(each, ast.keyword)}
+    known |= {str(each.value) for each in walk(registry) if isinstance(each, ast.Constant)}
     if "kimi_k2" in known:
         return None
     error = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from vpatch.gates.calls import Calls
 from vpatch.gates.truth import PLAIN, has_unknown, is_equal, is_same, truth_of
@@ -21,6 +21,7 @@ from vpatch.gates.values import (
 )
 
 _MAX_ITEMS = 10_000
+Kinds = dict[type[ast.expr], Callable[..., Value]]
 _OPERATORS: dict[type[ast.AST], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", operator.add),
     ast.Sub: ("-", operator.sub),
@@ -40,7 +41,7 @@ _OPERATORS: dict[type[ast.AST], tuple[str, Callable[[Any, Any], Any]]] = {
 class Expressions(Calls):
     """Works out what expressions stand for."""
 
-    kinds: Mapping[type[ast.expr], Callable[..., Value]] = {}
+    kinds: ClassVar[Kinds] = {}
 
     def decide(self) -> bool:
         raise NotImplementedError
@@ -257,7 +258,7 @@ def _size(value: Value) -> int:
     return value if isinstance(value, int) else len(value) if hasattr(value, "__len__") else 0
 
 
-EXPRESSIONS: dict[type[ast.expr], Callable[..., Value]] = {
+EXPRESSIONS: Kinds = {
     ast.BinOp: Expressions._binary_node,
     ast.Compare: Expressions._compare,
     ast.BoolOp: Expressions._bool,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vpatch.gates.expressions import EXPRESSIONS, Expressions
+from vpatch.gates.expressions import EXPRESSIONS, Expressions, Kinds
 from vpatch.gates.literals import LITERALS
 from vpatch.gates.modules import Function, Program
 from vpatch.gates.values import (
@@ -24,6 +24,7 @@ from vpatch.gates.values import (
     TooMuch,
     Value,
 )
+from vpatch.gates.walk import walk
 
 _MAX_PATHS = 48
 _MAX_LOOP = 200
@@ -68,7 +69,7 @@ class Machine(Expressions):
         known: Stand-ins for functions of the tree and for names of other packages.
     """
 
-    kinds: ClassVar = {**EXPRESSIONS, **LITERALS}
+    kinds: ClassVar[Kinds] = {**EXPRESSIONS, **LITERALS}
 
     def __init__(
         self,
@@ -268,11 +269,11 @@ def paths(
 
 
 def _yields(node: Function) -> bool:
-    return any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in ast.walk(node))
+    return any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in walk(node))
 
 
 def _catches(handler: ast.ExceptHandler, kind: str) -> bool:
     if handler.type is None:
         return True
-    names = {n.id for n in ast.walk(handler.type) if isinstance(n, ast.Name)}
+    names = {n.id for n in walk(handler.type) if isinstance(n, ast.Name)}
     return bool(names & {kind, "Exception", "BaseException"})

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from vpatch.gates.tree import Tree
+from vpatch.gates.walk import walk
 
 _MAX_HOPS = 12
 # What is followed. Layers, kernels and platforms are none of a start's gates.
@@ -254,7 +255,7 @@ def _bound_by(node: ast.For | ast.With) -> Iterator[tuple[str, None]]:
         (name.id, None)
         for target in targets
         if target is not None
-        for name in ast.walk(target)
+        for name in walk(target)
         if isinstance(name, ast.Name)
     )
 

@@ -21,6 +21,7 @@ from vpatch.gates.modules import Function, Imported, Module, Program
 from vpatch.gates.protocol import asking_modules, target_classes
 from vpatch.gates.registry import MODELS, MissingPart, registered_class
 from vpatch.gates.steps import proposer_class, runner_class
+from vpatch.gates.walk import walk
 
 _BUILTINS = frozenset(dir(builtins)) | {"__file__", "__path__", "__class__"}
 _ABOUT = (b"eagle", b"aux_", b"draft")
@@ -36,6 +37,11 @@ class _Wrong:
 
 
 def _modules(subject: Subject) -> list[Module]:
+    found: list[Module] = subject.keep("modules on the way", lambda: _find_modules(subject))
+    return found
+
+
+def _find_modules(subject: Subject) -> list[Module]:
     program = subject.program
     named = [
         program.module("vllm.config.speculative"),
@@ -45,6 +51,9 @@ def _modules(subject: Subject) -> list[Module]:
         *asking_modules(subject),
     ]
     found = {each.dotted: each for each in named if each is not None}
+    imported = {each.module for module in found.values() for each in module.imports.values()}
+    paths = [each.replace(".", "/") for each in imported if each.startswith("vllm")]
+    program.tree.read_ahead([f"{p}{end}" for p in paths for end in (".py", "/__init__.py")])
     return list(found.values())
 
 
@@ -115,16 +124,21 @@ def _unbound(subject: Subject, module: Module) -> Iterator[_Wrong]:
     bound = set(_BUILTINS) | set(module.imports) | set(module.assigned)
     bound |= set(module.classes) | set(module.functions)
     for function in _read(subject, module):
-        inner = bound | _bound_in(function)
-        for node in ast.walk(function):
+        inner = bound | _bound(subject, function)
+        for node in walk(function):
             if isinstance(node, ast.Name) and node.id not in inner:
                 text = f"name '{node.id}' is not defined"
                 yield _Wrong(Evidence(module.path, node.lineno, text), f"NameError: {text}")
 
 
+def _bound(subject: Subject, function: Function) -> set[str]:
+    found: set[str] = subject.keep(f"bound in {id(function)}", lambda: _bound_in(function))
+    return found
+
+
 def _bound_in(function: ast.AST) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node.id)
         elif isinstance(node, ast.arg):
@@ -187,7 +201,7 @@ def _in_method(of: Class, method: Function, known: frozenset[str]) -> Iterator[_
         return
     own = arguments[0].arg
     asked = set(_asked_first(method, own))
-    for node in ast.walk(method):
+    for node in walk(method):
         if isinstance(node, ast.Attribute) and _is(node.value, own):
             if node.attr not in known | asked and not node.attr.startswith("__"):
                 text = f"'{of.name}' object has no attribute '{node.attr}'"
@@ -203,7 +217,7 @@ def _in_method(of: Class, method: Function, known: frozenset[str]) -> Iterator[_
 
 def _asked_first(method: Function, own: str) -> Iterator[str]:
     """Attributes that the method asks for with hasattr or getattr."""
-    for node in ast.walk(method):
+    for node in walk(method):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             texts = [a.value for a in node.args if isinstance(a, ast.Constant)]
             if node.func.id in {"hasattr", "getattr", "setattr"} and _is(node.args[0], own):
@@ -220,11 +234,12 @@ def _arguments(subject: Subject) -> Found:
     program = subject.program
     for module in _modules(subject):
         for function in _read(subject, module):
-            local = _bound_in(function)
-            for call in ast.walk(function):
+            local = _bound(subject, function)
+            for call in walk(function):
                 if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
                     continue
-                if call.func.id in local:
+                imported = module.imports.get(call.func.id)
+                if call.func.id in local or (imported and not program.is_parsed(imported.module)):
                     continue
                 problem = misfit_of(program, program.resolve(module, call.func.id), call)
                 if problem:

@@ -17,6 +17,7 @@ from vpatch.gates.modules import Function, Module
 from vpatch.gates.registry import MODELS, class_at
 from vpatch.gates.steps import RUNNERS
 from vpatch.gates.values import Obj, Value
+from vpatch.gates.walk import walk
 
 _READ = ("vllm/v1/", "vllm/model_executor/models/", "vllm/models/", "vllm/config/")
 _ASKING = ("vllm/v1/worker/", "vllm/v1/spec_decode/")
@@ -84,10 +85,16 @@ def _called(subject: Subject, names: set[str]) -> set[str]:
     tree = subject.program.tree
     for path in _paths(subject, _READ):
         data = tree.read(path) or b""
-        mentioned = {each.decode() for each in pattern.findall(data)} - found
-        if mentioned:
-            module = subject.program.at(path)
-            found |= _outside(module.body, mentioned, None) if module else mentioned
+        if not any(name.encode() in data for name in names - found):
+            continue
+        hits = [
+            (each[1].decode(), data.count(b"\n", 0, each.start()) + 1)
+            for each in pattern.finditer(data)
+        ]
+        hits = [(name, line) for name, line in hits if name not in found]
+        module = subject.program.at(path) if hits else None
+        if module is not None:
+            found |= _outside(module, hits)
     return found
 
 
@@ -99,18 +106,27 @@ def _paths(subject: Subject, folders: Iterable[str]) -> Iterator[str]:
     return iter(paths)
 
 
-def _outside(node: ast.AST, names: set[str], inside: str | None) -> set[str]:
+def _outside(module: Module, hits: list[tuple[str, int]]) -> set[str]:
+    """Those names that stand in code, in no function of the same name."""
     found: set[str] = set()
-    waiting: list[tuple[ast.AST, str | None]] = [(node, inside)]
-    while waiting:
-        each, where = waiting.pop()
-        if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            where = each.name
-        name = each.attr if isinstance(each, ast.Attribute) else getattr(each, "value", None)
-        if isinstance(name, str) and name in names and name != where:
+    for name, line in hits:
+        around = _function_at(module, line)
+        below = walk(around) if around is not None else walk(module.body)
+        used = any(
+            (isinstance(each, ast.Attribute) and each.attr == name)
+            or (isinstance(each, ast.Constant) and each.value == name)
+            for each in below
+        )
+        if used and (around is None or around.name != name):
             found.add(name)
-        waiting += [(child, where) for child in ast.iter_child_nodes(each)]
     return found
+
+
+def _function_at(module: Module, line: int) -> Function | None:
+    every = [*module.functions.values()]
+    for of in module.classes.values():
+        every += [each for each in of.body if isinstance(each, Function)]
+    return next((e for e in every if e.lineno <= line <= (e.end_lineno or e.lineno)), None)
 
 
 def _unanswered(subject: Subject) -> Found:
@@ -143,7 +159,7 @@ def asking_modules(subject: Subject) -> list[Module]:
 
 def _model_calls(module: Module) -> Iterator[tuple[ast.Call, str]]:
     for node in _interesting(module):
-        for call in ast.walk(node):
+        for call in walk(node):
             function = call.func if isinstance(call, ast.Call) else None
             if isinstance(call, ast.Call) and isinstance(function, ast.Attribute):
                 owner = function.value
@@ -160,7 +176,7 @@ def _interesting(module: Module) -> Iterator[Function]:
 
 
 def _about(node: Function) -> bool:
-    names = (getattr(each, "attr", getattr(each, "id", "")) for each in ast.walk(node))
+    names = (getattr(each, "attr", getattr(each, "id", "")) for each in walk(node))
     return any(part in name for name in names if name for part in _ABOUT)
 
 

@@ -11,6 +11,7 @@ from vpatch.gates.gate import Subject
 from vpatch.gates.modules import Defined, Function, Module, Program
 from vpatch.gates.registry import class_at
 from vpatch.gates.values import Code, Obj, Place, Value
+from vpatch.gates.walk import walk
 
 _DEPTH = 3
 RUNNERS: dict[Runner, str] = {
@@ -44,13 +45,13 @@ def mentions(node: ast.AST, text: str) -> bool:
         (isinstance(each, ast.Attribute) and each.attr == text)
         or (isinstance(each, ast.Name) and each.id == text)
         or (isinstance(each, ast.Constant) and each.value == text)
-        for each in ast.walk(node)
+        for each in walk(node)
     )
 
 
 def calls_of(node: ast.AST) -> Iterator[ast.Call]:
     """The calls below a node."""
-    return (each for each in ast.walk(node) if isinstance(each, ast.Call))
+    return (each for each in walk(node) if isinstance(each, ast.Call))
 
 
 def reaches(
