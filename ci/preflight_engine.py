@@ -101,8 +101,8 @@ def rewrite_without(path: Path, pattern: str) -> None:
     path.write_bytes(struct.pack("<Q", len(head)) + head + data)
 
 
-def ran(case: Case, models: Path, scratch: Path, children: Children, facts: ReleaseFacts) -> Any:
-    """One engine start and its comparison."""
+def job_of(case: Case, models: Path, scratch: Path, facts: ReleaseFacts) -> dict[str, Any]:
+    """What engine/start.py reads."""
     place = models / ("mla" if case.mla else "llama") / "models"
     options = {
         "dtype": "float32",
@@ -112,7 +112,7 @@ def ran(case: Case, models: Path, scratch: Path, children: Children, facts: Rele
         "enable_prefix_caching": False,
         **facts.options("cpu"),
     }
-    job = {
+    return {
         "target": str(place / "kimi"), "drafter": str(place / case.name), "drafts": 3,
         "dtype": "float32", "look": True, "record": True, "compile": False,
         "plugin": facts.needs_cpu_drafter, "guard_scan": facts.scans_modules,
@@ -121,20 +121,44 @@ def ran(case: Case, models: Path, scratch: Path, children: Children, facts: Rele
         "ids": list(case.truth), "runs": str(scratch / "reference"),
         "speculative": dict(case.speculative),
     }  # fmt: skip
-    variables = {
-        **facts.variables("cpu", "v1", mla=case.mla),
-        "OMP_NUM_THREADS": "1",
-        "TORCH_COMPILE_DISABLE": "1",
-    }
-    folder = scratch / case.name
-    outcome = _run(Start(case.name, job, variables), children, folder)
-    answered = json.loads((folder / "outputs.json").read_text())
-    if "error" not in answered:
+
+
+def variables_of(facts: ReleaseFacts, *, mla: bool) -> dict[str, str]:
+    """What a start needs in its environment."""
+    own = {"OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1"}
+    return {**facts.variables("cpu", "v1", mla=mla), **own}
+
+
+def refuse(
+    cases: list[Case], models: Path, scratch: Path, children: Children, facts: ReleaseFacts
+) -> None:
+    """Asks in one process those that are refused at the config, up to the first that is not."""
+    for case in cases:
+        (scratch / case.name).mkdir(exist_ok=True)
+        job = job_of(case, models, scratch, facts)
+        (scratch / case.name / "job.json").write_text(json.dumps(job))
+    request = scratch / "many.json"
+    request.write_text(json.dumps([str(scratch / case.name) for case in cases]))
+    library = scratch / "lib" / "vpatch" / "smoke" / "engine"
+    shutil.copyfile(Path(__file__).with_name("preflight_many.py"), library / "many.py")
+    variables = variables_of(facts, mla=False)
+    log = scratch / "many.log"
+    children.module("many", request, log=log, limit=1200, variables=variables)
+
+
+def ran(case: Case, models: Path, scratch: Path, children: Children, facts: ReleaseFacts) -> Any:
+    """One engine start and its comparison."""
+    job, folder = job_of(case, models, scratch, facts), scratch / case.name
+    if not (folder / "outputs.json").is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+        _run(Start(case.name, job, variables_of(facts, mla=case.mla)), children, folder)
+    if "error" not in json.loads((folder / "outputs.json").read_text()):
         request = folder / "truth.json"
-        drafter = str(place / case.name / "whole")
+        drafter = str(Path(job["drafter"]) / "whole")
         request.write_text(json.dumps({**job, "drafter": drafter, "guesses": True}))
         found = folder / "truth-answer.json"
-        children.module("compare", request, log=outcome.log, limit=300, answer=found)
+        found.unlink(missing_ok=True)
+        children.module("compare", request, log=folder / "log", limit=1200, answer=found)
     return told(folder)
 
 
@@ -181,8 +205,11 @@ def when(log: str) -> str:
 @click.option("--models", type=click.Path(path_type=Path), required=True)
 @click.option("--out", type=click.Path(path_type=Path), required=True)
 @click.option("--at-once", default=2, show_default=True, help="Engines beside each other.")
+@click.option("--refused", is_flag=True, help="They end at the config: ask all in one process.")
 @click.option("--only", default=".*", help="Drafters whose names match.")
-def main(tag: str, unpatched: bool, models: Path, out: Path, only: str, at_once: int) -> None:
+def main(
+    tag: str, unpatched: bool, models: Path, out: Path, only: str, at_once: int, refused: bool
+) -> None:
     """Runs drafters on one release; what ran before in the same place is kept."""
     upstream = Upstream(cache_dir(), None, None, SilentProgress())
     facts = facts_of(version_of(tag))
@@ -201,14 +228,16 @@ def main(tag: str, unpatched: bool, models: Path, out: Path, only: str, at_once:
     waiting = [case for case in cases if told(scratch / case.name) is None]
 
     def one(case: Case) -> None:
-        shutil.rmtree(scratch / case.name, ignore_errors=True)
         click.echo(f"{case.name}: {ran(case, models, scratch, children, facts)}"[:300])
 
     try:
         if not models.exists():
             write_models(models.absolute(), children, facts)
-        with ThreadPoolExecutor(at_once) as pool:
-            list(pool.map(one, waiting))
+        if refused:
+            refuse(waiting, models, scratch, children, facts)
+        else:
+            with ThreadPoolExecutor(at_once) as pool:
+                list(pool.map(one, waiting))
     finally:
         children.close()
         results = {case.name: told(scratch / case.name) for case in DRAFTERS}

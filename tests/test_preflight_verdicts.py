@@ -264,6 +264,21 @@ def test_drafter_of_the_last_hidden_state(
     assert preflight(tmp_path, config, "0.32.0", weights=weights, patched=True).word == "works"
 
 
+def test_mla_drafter_in_speculators_format(tmp_path: Path) -> None:
+    config = {
+        "speculators_model_type": "eagle3",
+        "architectures": ["Eagle3Speculator"],
+        "transformer_layer_config": {key: one for key, one in MLA.items() if key != "eagle_config"},
+        "draft_vocab_size": 512,
+        IDS: [2, 20, 50],
+    }
+    weights = weights_of(MLA)
+    for release, wanted in (("0.22.0", "load"), ("0.26.0", "config")):
+        told = preflight(tmp_path, config, release, weights=weights, runner="v1")
+        assert _first(told) == ("speculators", "error", wanted)
+    assert preflight(tmp_path, config, "0.26.0", weights=weights, patched=True).word == "works"
+
+
 def test_embeddings_of_another_size_cannot_be_shared(tmp_path: Path) -> None:
     narrow = {**LLAMA, "hidden_size": 32, "target_hidden_size": 64}
     weights = {**weights_of(narrow), "fc.weight": ("BF16", (32, 192))}

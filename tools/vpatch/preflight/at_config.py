@@ -75,7 +75,7 @@ def _config_class(case: Case) -> Iterator[Problem]:
             text=(f"model type `{drafter.own_type}` but Transformers does not recognize",),
             remedy=Remedy("config", "remove model_type from its config.json"),
         )
-    if drafter.speculators and drafter.kind == "mla" and not release.mla_speculators:
+    if _refused_by_type(case):
         yield Problem(
             "speculators",
             "error",
@@ -97,6 +97,12 @@ def _config_class(case: Case) -> Iterator[Problem]:
         )
 
 
+def _refused_by_type(case: Case) -> bool:
+    release = case.release
+    mla = case.drafter.speculators and case.drafter.kind == "mla"
+    return mla and not release.mla_speculators and release.speculators == "by type"
+
+
 def _architecture(case: Case) -> Iterator[Problem]:
     drafter, release = case.drafter, case.release
     if drafter.model_type == "deepseek_v3" and not release.keeps_deepseek_v3:
@@ -111,7 +117,7 @@ def _architecture(case: Case) -> Iterator[Problem]:
             else _PATCH,
             topic="mla-drafter",
         )
-    elif _unknown(case) or (drafter.kind == "mla" and not release.knows_mla):
+    elif _unknown(case) or _too_early(case):
         name = drafter.architecture
         yield Problem(
             "architecture",
@@ -122,6 +128,13 @@ def _architecture(case: Case) -> Iterator[Problem]:
             remedy=_PATCH if drafter.kind == "mla" else None,
             topic="eagle3-interface" if drafter.kind == "mla" else None,
         )
+
+
+def _too_early(case: Case) -> bool:
+    """An MLA drafter where there are none; one in speculators' format is taken for a Llama."""
+    release = case.release
+    taken = case.drafter.speculators and release.speculators == "as llama"
+    return case.drafter.kind == "mla" and not release.knows_mla and not taken
 
 
 def _unknown(case: Case) -> bool:

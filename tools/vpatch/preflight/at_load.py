@@ -16,6 +16,16 @@ _NAMED = 3
 def problems(case: Case) -> Iterator[Problem]:
     """In the order of an engine start; a user meets the first error."""
     yield from _runner(case)
+    if _taken_for_llama(case):
+        yield Problem(
+            "speculators",
+            "error",
+            "load",
+            "this release takes every drafter in speculators' format for a Llama one",
+            remedy=_PATCH,
+            topic="mla-drafter",
+        )
+        return
     yield from _rope(case)
     known = case.drafter.kind != "other" and case.drafter.quantization is None
     if known and case.drafter.tensors:
@@ -43,6 +53,11 @@ def _runner(case: Case) -> Iterator[Problem]:
     yield Problem(
         "runner", "error", "load", f"MRV2 of this release {text}", text=(text,), remedy=remedy
     )
+
+
+def _taken_for_llama(case: Case) -> bool:
+    drafter, release = case.drafter, case.release
+    return drafter.speculators and drafter.kind == "mla" and release.speculators == "as llama"
 
 
 def _rope(case: Case) -> Iterator[Problem]:

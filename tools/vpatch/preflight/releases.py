@@ -67,6 +67,10 @@ _MLA_NEEDS_YARN: Table[bool] = (
     ("0.18", True),  # every rope_scaling is taken for YaRN, transformers' default one too
     ("0.28", False),
 )
+_SPECULATORS: Table[Literal["as llama", "by type"]] = (
+    ("0.15", "as llama"),  # whatever its layer is
+    ("0.26", "by type"),  # seen in v0.26.0, not in v0.22.0; between them not read
+)
 _LOADER_NAMES: Table[Literal["KeyError", "AutoWeightsLoader"]] = (
     ("0.15", "KeyError"),
     ("0.26", "AutoWeightsLoader"),
@@ -89,6 +93,7 @@ class ReleaseFacts:
         accepts_kimi: Whether the config lets Kimi be a target of EAGLE-3.
         knows_mla: Whether it has drafters with MLA.
         mla_speculators: Whether those in speculators' format too.
+        speculators: What it takes a layer in that format for.
         places: Where the runner reads ids; the first one counts.
         fc_follows_ids: Whether `fc` is as wide as the ids say.
         checks: Whether impossible ids are refused at the config.
@@ -105,6 +110,7 @@ class ReleaseFacts:
     accepts_kimi: bool
     knows_mla: bool
     mla_speculators: bool
+    speculators: Literal["as llama", "by type"]
     keeps_deepseek_v3: bool
     places: tuple[Place, ...]
     fc_follows_ids: bool
@@ -182,6 +188,7 @@ def _facts(version: Version, patched: bool, runner: Runner) -> ReleaseFacts:
         accepts_kimi=patched or _at(version, _KIMI_ACCEPTED),
         knows_mla=patched or _at(version, _MLA_KNOWN),
         mla_speculators=patched,
+        speculators="by type" if patched else _at(version, _SPECULATORS),
         keeps_deepseek_v3=patched,
         places=_ALL if patched else _at(version, of_runner),
         fc_follows_ids=patched or _at(version, _FC_FOLLOWS_IDS),
