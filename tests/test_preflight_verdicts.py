@@ -294,3 +294,16 @@ def test_drafters_of_other_models_are_left_alone(tmp_path: Path) -> None:
     verdict = preflight(tmp_path, other, "0.33.0", weights=extra, patched=True)
     assert verdict.word == "works"
     assert any("its class is not known here" in note for note in verdict.notes)
+
+
+@pytest.mark.parametrize(
+    ("release", "drafter", "refused"),
+    [("0.16.0", LLAMA, True), ("0.16.0", MLA, True), ("0.17.1", LLAMA, True), ("0.17.1", MLA, False)],
+)  # fmt: skip
+def test_mrv2_of_the_first_series(
+    release: str, drafter: Mapping[str, Any], refused: bool, tmp_path: Path
+) -> None:
+    verdict = preflight(tmp_path, drafter, release, patched=True, runner="v2")
+    assert verdict.word == ("works-with" if refused else "works")
+    if refused:
+        assert _first(verdict) == ("runner", "error", "load")
