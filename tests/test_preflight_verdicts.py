@@ -298,8 +298,13 @@ def test_drafters_of_other_models_are_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("release", "drafter", "refused"),
-    [("0.16.0", LLAMA, True), ("0.16.0", MLA, True), ("0.17.1", LLAMA, True), ("0.17.1", MLA, False)],
-)  # fmt: skip
+    [
+        ("0.16.0", LLAMA, True),
+        ("0.16.0", MLA, True),
+        ("0.17.1", LLAMA, True),
+        ("0.17.1", MLA, False),
+    ],
+)
 def test_mrv2_of_the_first_series(
     release: str, drafter: Mapping[str, Any], refused: bool, tmp_path: Path
 ) -> None:
