@@ -84,7 +84,7 @@ REFUSED: Mapping[str, tuple[Words, int, str]] = {
     "no repository": (lambda _: ["v0.17.1", *CPU], 2, "patches"),
     "too old": (lambda _: ["v0.15.1", *UNPATCHED], 2, "0.16.0 and newer"),
     "no file": (lambda _: ["gone.whl", *CPU], 2, "there is no wheel gone.whl"),
-    "no wheel": (_no_wheel, 1, "is not a zip"),
+    "no wheel": (_no_wheel, 2, "is not named as a wheel is"),
     "for another device": (
         lambda folder: [wheel(folder, "0.17.1+rocm7", "vllm"), *CPU],
         2,
