@@ -11,7 +11,7 @@ from vpatch.gates.machine import Machine, Path, paths
 from vpatch.gates.modules import Program
 from vpatch.gates.registry import MissingPart
 from vpatch.gates.stand_ins import stand_ins
-from vpatch.gates.values import Place, Thrown, Value
+from vpatch.gates.values import Place, Thrown, TooMuch, Value
 
 Word = Literal["pass", "fail", "not-applicable"]
 When = Literal["config", "after load", "first step", "never"]
@@ -152,7 +152,10 @@ class Subject:
         def ask(made: Scene) -> Value:
             return made.run.attribute_or(made.config, "use_v2_model_runner", None)
 
-        return "v2" if self.way(Start(), ask).value is True else "v1"
+        try:
+            return "v2" if self.way(Start(), ask).value is True else "v1"
+        except TooMuch:
+            return "v1"
 
     def text_at(self, place: Place) -> str:
         """A line of the tree."""
@@ -178,3 +181,6 @@ def judge(subject: Subject, gate: Gate) -> Verdict:
         return Verdict(gate, gate.check(subject))
     except MissingPart as missing:
         return Verdict(gate, Found("not-applicable", note=f"this tree has no {missing}"))
+    except TooMuch:
+        note = "the code cannot be followed to its end"
+        return Verdict(gate, Found("not-applicable", note=note))

@@ -31,7 +31,25 @@ def _interface(subject: Subject) -> Found:
     if layers is None:
         note = "the layers that are asked for do not arrive at the decoder"
         return Found("fail", _decoder(subject), "", "never", note)
-    return Found("pass", _decoder(subject))
+    return _defaults(subject) or Found("pass", _decoder(subject))
+
+
+def _defaults(subject: Subject) -> Found | None:
+    """What a drafter gets that names no layers: the target has to know its default ones."""
+
+    def ask(made: Scene) -> Value:
+        target = made.target()
+        set_layers(made, subject.runner, target)
+        return layers_of(target)
+
+    way = subject.way(Start(ids=None), ask)
+    if way.thrown is not None:
+        return raised(subject, way.thrown, "after load")
+    if way.value is None or way.value == ():
+        note = "the target names no default layers: a protocol's empty method answers for it"
+        error = "TypeError: argument of type 'NoneType' is not iterable"
+        return Found("fail", _decoder(subject), error, "first step", note)
+    return None
 
 
 def _decoder(subject: Subject) -> tuple[Evidence, ...]:

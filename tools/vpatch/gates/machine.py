@@ -250,6 +250,9 @@ def paths(
     Args:
         start: Makes its values anew and calls what is asked about; it is run once for each way.
         limit: How many ways at most.
+
+    Raises:
+        TooMuch: It cannot be followed to its end.
     """
     waiting: list[tuple[bool, ...]] = [()]
     found: list[Path] = []
@@ -260,8 +263,8 @@ def paths(
             value, thrown = start(machine), None
         except Thrown as error:
             value, thrown = None, error
-        except (TooMuch, RecursionError):
-            value, thrown = UNKNOWN, None
+        except RecursionError as error:
+            raise TooMuch from error
         found.append(Path(value, thrown, tuple(machine.said)))
         taken = tuple(machine.taken)
         waiting += [(*taken[:n], True) for n in range(len(choices), len(taken))]

@@ -185,10 +185,10 @@ def _plain(function: Callable[..., Any]) -> Callable[..., Value]:
 
 
 def _container(kind: type[Any]) -> Callable[..., Value]:
-    def called(_run: Machine, *args: Value, **kwargs: Value) -> Value:
+    def called(run: Machine, *args: Value, **kwargs: Value) -> Value:
         if kind is dict:
             return dict(*args, **kwargs) if not args or isinstance(args[0], dict) else UNKNOWN
-        if args and not isinstance(args[0], (str, list, tuple, dict, set)):
+        if args and run.items(args[0]) is None:  # None and numbers are a TypeError
             return UNKNOWN
         return kind(*args)
 

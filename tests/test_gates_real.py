@@ -1,0 +1,151 @@
+"""The gates on the releases that this project is about, from the index."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vpatch.gates.check import Checked, check_tree
+from vpatch.gates.tree import Tree, of_git
+from vpatch.patches.repo import pinned_tags
+from vpatch.pipeline import Upstream, fetch, prepare
+from vpatch.progress import SilentProgress
+from vpatch.upstream.mirror import Mirror
+
+pytestmark = pytest.mark.network
+
+ROOT = Path(__file__).parents[1]
+PINNED = pinned_tags(ROOT)
+Trees = Callable[..., Tree]
+
+_CLASS = "after load"
+_STORY = [
+    ("target", "config", r"agle3 is only supported for ['llama'"),
+    ("placeholder", _CLASS, "'KimiK25Config' object has no attribute 'image_token_index'"),
+    (
+        "interface",
+        _CLASS,
+        "Model does not support EAGLE3 interface but aux_hidden_state_outputs was requested",
+    ),
+]
+_BARE = ("embeddings", _CLASS, "'DeepseekV2Model' object has no attribute 'model'")
+STORIES = {
+    "v0.15.1": [*_STORY[:2], _BARE, _STORY[2]],
+    "v0.16.0": _STORY,
+    "v0.17.1": _STORY,
+}
+
+
+@pytest.fixture(scope="module")
+def trees(release_cache: Path) -> Trees:
+    """Trees by tag; patched where it is asked for."""
+    upstream = Upstream(release_cache, None, None, SilentProgress())
+
+    def tree(tag: str, *, patched: bool = False) -> Tree:
+        if patched:
+            found = prepare(tag, ROOT, upstream).applied.tree
+            return of_git(Mirror.open(release_cache).git, found, tag)
+        mirror, release = fetch(tag, upstream, None)
+        return of_git(mirror.git, release.tree, tag)
+
+    return tree
+
+
+def _found(checked: Checked, gate: str) -> tuple[str, str, str]:
+    found = next(each.found for each in checked.verdicts if each.gate.name == gate)
+    return found.word, found.when, f"{found.error} {found.note}"
+
+
+@pytest.mark.parametrize("tag", STORIES)
+def test_the_story_comes_in_order(trees: Trees, tag: str) -> None:
+    story = check_tree(trees(tag)).story
+    assert [(each.gate.name, each.found.when) for each in story] == [
+        (gate, when) for gate, when, _ in STORIES[tag]
+    ]
+    for verdict, (_, _, text) in zip(story, STORIES[tag], strict=True):
+        assert text in verdict.found.error
+        line = verdict.found.evidence[0]
+        data = trees(tag).read(line.file)
+        assert data is not None
+        assert line.text in data.split(b"\n")[line.line - 1].decode()
+
+
+def test_the_dead_getter(trees: Trees) -> None:
+    word, when, text = _found(check_tree(trees("v0.18.0")), "dead-methods")
+    assert (word, when) == ("fail", "never")
+    assert "get_eagle3_aux_hidden_state_layers" in text
+
+
+@pytest.mark.parametrize("tag", ["v0.29.0", "v0.30.0", "v0.31.0", "v0.32.0", "v0.33.0"])
+def test_nested_ids_are_ignored(trees: Trees, tag: str) -> None:
+    checked = check_tree(trees(tag))
+    assert checked.runner == "v2"
+    assert not checked.story
+    word, when, text = _found(checked, "ids-nested")
+    assert (word, when) == ("fail", "never")
+    assert "V2 runner, which is the default: (2, 4, 5) are taken" in text
+    stages = _found(checked, "pipeline-parallel")
+    if tag == "v0.29.0":
+        assert stages[:2] == ("fail", "config")
+    else:
+        assert stages[:2] == ("fail", _CLASS)
+        assert "KimiK25ForConditionalGeneration does not support eagle3 with" in stages[2]
+
+
+def test_v1_reads_nested_ids(trees: Trees) -> None:
+    checked = check_tree(trees("v0.26.0"))
+    assert checked.runner == "v1"
+    assert _found(checked, "ids-nested")[0] == "pass"
+
+
+@pytest.mark.parametrize("tag", PINNED)
+def test_a_series_leaves_no_gate_red(trees: Trees, tag: str) -> None:
+    assert [each.as_dict() for each in check_tree(trees(tag, patched=True)).failed] == []
+
+
+@pytest.mark.parametrize("tag", PINNED)
+def test_a_series_mends_something(trees: Trees, tag: str) -> None:
+    topics = {each.gate.topic for each in check_tree(trees(tag)).failed}
+    assert "aux-layers" in topics
+
+
+def test_a_release_takes_less_than_a_second(trees: Trees) -> None:
+    begun = time.process_time()
+    check_tree(trees(PINNED[-1]))
+    assert time.process_time() - begun < 1.5  # of CPU, with what else this machine does
+
+
+# Of the patched v0.17.1: what the series adds, taken away again.
+MUTANTS = [
+    ("model_executor/models/kimi_k25.py", "def set_aux_hidden_state_layers", "def set_aux_layers"),
+    ("model_executor/models/kimi_k25.py", "def get_eagle3_aux_hidden_state_layers", "def other"),
+    ("model_executor/models/kimi_k25.py", "    SupportsEagle3,\n):", "):"),
+    ("model_executor/models/deepseek_v2.py", "def _residual_stream", "def _stream"),
+    ("model_executor/models/deepseek_v2.py", "aux_hidden_states.append(", "print("),
+    ("model_executor/models/deepseek_v2.py", "return hidden_states, aux_hidden_states",
+     "return hidden_states"),
+    ("transformers_utils/eagle3.py", "def get_aux_layer_ids", "def get_layer_ids"),
+    ("transformers_utils/eagle3.py", 'eagle_config.get("layer_ids")', "None"),
+    ("transformers_utils/eagle3.py", "def _as_ids", "def _ids"),
+    ("v1/spec_decode/eagle.py", "media_placeholder_token_id", "image_token_index"),
+    ("v1/spec_decode/eagle.py", "(Eagle3LlamaForCausalLM, Eagle3DeepseekV2ForCausalLM)",
+     "Eagle3LlamaForCausalLM"),
+    ("model_executor/models/registry.py", '"Eagle3DeepseekV3ForCausalLM": (', '"Other": ('),
+    ("transformers_utils/config.py", '    kimi_k2="DeepseekV3Config",\n', ""),
+    ("transformers_utils/model_arch_config_convertor.py", '"kimi_k2",', ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "old", "new"), MUTANTS)
+def test_what_the_series_adds_is_missed(trees: Trees, file: str, old: str, new: str) -> None:
+    tree = trees("v0.17.1", patched=True)
+    path = f"vllm/{file}"
+    data = tree.read(path)
+    assert data is not None
+    assert old.encode() in data
+    changed = {**tree._contents, path: data.replace(old.encode(), new.encode())}
+    assert check_tree(dataclasses.replace(tree, _contents=changed)).failed
