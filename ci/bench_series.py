@@ -92,8 +92,8 @@ def _git(folder: Path, *args: str) -> bytes:
 def _am(long: Long, start: str, name: str, *mails: Path) -> float:
     tree = long.scratch / name
     peak = command("git", "-C", long.work, "worktree", "add", "--quiet", "--detach", tree, start)
-    am = ("git", "-C", tree, "-c", "commit.gpgSign=false", "am", "--quiet", *mails)
-    return max(peak, command(*am))
+    git: tuple[str | Path, ...] = ("git", "-C", tree, "-c", "commit.gpgSign=false")
+    return max(peak, command(*git, "am", "--quiet", *mails))
 
 
 def bench_export(long: Long, runs: int) -> Result:

@@ -31,16 +31,14 @@ step_series() {
     "$bin/pytest" -m "engine" tests/engine/test_series.py
 }
 
-# The patched releases draft on a CPU; as they are, they fail as they are known to.
+# The patched release drafts on a CPU; as it is, it fails as it is known to.
 step_smoke() {
-    local tag failed=0 said
-    said=$(mktemp -d) || return 1
-    for tag in v0.17.1 v0.16.0; do
-        VPATCH_CACHE=$cache "$bin/vpatch" smoke "$tag" --device cpu | tee "$said/$tag" || failed=1
-        VPATCH_CACHE=$cache "$bin/vpatch" smoke "$tag" --device cpu --expect-unpatched || failed=1
-    done
-    "$bin/python" ci/docs.py --check-smoke "$said/v0.17.1" || failed=1
-    rm -r "$said"
+    local tag=v0.17.1 failed=0 said # v0.16.0 and v0.32.0 have their turn in the nightly
+    said=$(mktemp) || return 1
+    VPATCH_CACHE=$cache "$bin/vpatch" smoke "$tag" --device cpu | tee "$said" || failed=1
+    VPATCH_CACHE=$cache "$bin/vpatch" smoke "$tag" --device cpu --expect-unpatched || failed=1
+    "$bin/python" ci/docs.py --check-smoke "$said" || failed=1
+    rm "$said"
     return "$failed"
 }
 

@@ -210,8 +210,8 @@ def _with_hash(artifacts: list[Artifact], sha256: str) -> Artifact:
     names = ", ".join(sorted({artifact.filename for artifact in artifacts}))
     raise HostError(
         f"the pin wants sha256 {sha256}, but the package index lists other bytes as {names}",
-        hint="Use an index that carries upstream's files. To pin these instead, remove the pin.toml "
-        "and run vpatch pin TAG.",
+        hint="Use an index that carries upstream's files. To pin these instead, remove the "
+        "pin.toml and run vpatch pin TAG.",
         code="hash-mismatch",
     )
 
