@@ -9,6 +9,15 @@ import click
 
 from vpatch.cli_run import Run, json_option, repo_of, repo_option, upstream_of
 
+_check_option = click.option(
+    "--check", is_flag=True, help="Write nothing; exit 1 if something would change."
+)
+_pinned_git_option = click.option(
+    "--upstream-git",
+    metavar="URL",
+    help="Where the tag is, if the pin has a git source that is not in the mirror.",
+)
+
 
 @click.command(short_help="Commits become the series.")
 @click.argument("tag")
@@ -31,12 +40,8 @@ from vpatch.cli_run import Run, json_option, repo_of, repo_option, upstream_of
     multiple=True,
     help="A patch of the series that may go. Can be given again.",
 )
-@click.option("--check", is_flag=True, help="Write nothing; exit 1 if something would change.")
-@click.option(
-    "--upstream-git",
-    metavar="URL",
-    help="Where the tag is, if the pin has a git source that is not in the mirror.",
-)
+@_check_option
+@_pinned_git_option
 @repo_option
 @json_option
 @click.pass_obj
@@ -97,12 +102,8 @@ def edit(
 @click.command(short_help="Write one patch anew.")
 @click.argument("tag")
 @click.argument("name", metavar="NAME")
-@click.option("--check", is_flag=True, help="Write nothing; exit 1 if something would change.")
-@click.option(
-    "--upstream-git",
-    metavar="URL",
-    help="Where the tag is, if the pin has a git source that is not in the mirror.",
-)
+@_check_option
+@_pinned_git_option
 @repo_option
 @json_option
 @click.pass_obj
@@ -143,11 +144,7 @@ def refresh(
 @click.option(
     "--sign-off", metavar="'NAME <MAIL>'", help="Who signs the patches off, besides their authors."
 )
-@click.option(
-    "--upstream-git",
-    metavar="URL",
-    help="Where the tag is, if the pin has a git source that is not in the mirror.",
-)
+@_pinned_git_option
 @repo_option
 @json_option
 @click.pass_obj

@@ -6,15 +6,11 @@ from vpatch.errors import UsageError
 from vpatch.findings import FindingsError
 from vpatch.git import Git
 from vpatch.patches.commit_object import CommitObject, commit_name, object_findings
-from vpatch.patches.commits import linear
+from vpatch.patches.commits import DIFF_OPTIONS, linear
 from vpatch.patches.draft import Draft, as_git_names, diff_of, notes_on
 from vpatch.patches.mbox import lost_prefix
 
-_DIFF = (
-    "--no-commit-id", "-p", "--binary", "--full-index", "--find-renames=50%", "--no-ext-diff",
-    "--no-textconv", "--no-color", "--unified=3", "--inter-hunk-context=0",
-    "--diff-algorithm=myers", "--indent-heuristic", "--src-prefix=a/", "--dst-prefix=b/",
-)  # fmt: skip
+_DIFF = ("--no-commit-id", "-p", *DIFF_OPTIONS)
 
 
 def read_branch(git: Git, base: str, head: str) -> tuple[Draft, ...]:
