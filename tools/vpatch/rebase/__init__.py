@@ -1,0 +1,1 @@
+"""A series moves to another release: every patch is carried, judged and guarded."""
