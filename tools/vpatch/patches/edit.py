@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from vpatch.errors import FindingError, UsageError
-from vpatch.files import cache_dir, disk_errors, locked
 from vpatch.findings import FindingsError
 from vpatch.git import Git
 from vpatch.patches.commit_object import CommitObject
@@ -17,7 +14,7 @@ from vpatch.patches.commits import Commit, read_commits
 from vpatch.patches.export import KEPT, Entry, export, match
 from vpatch.patches.repository import Repository, find_repository, scratch_repository
 from vpatch.patches.series import Series
-from vpatch.patches.swap import prefix, put_in_place, recover, remove
+from vpatch.patches.swap import making, put_in_place
 from vpatch.patches.worktree import base_ref, branch_name, written_ref
 
 _SHOWN = 5
@@ -84,20 +81,13 @@ def replace_worktree(folder: Path, check: Callable[[], bool], make: Callable[[Pa
     Raises:
         HostError: the disk refused; the old folder stands.
     """
-    name = hashlib.sha256(str(folder).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    with locked(cache_dir() / "locks" / f"{name}.lock"), disk_errors(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        recover(folder)
-        scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=prefix(folder)))
-        try:
-            fresh = scratch / "new"
-            make(fresh)
-            if not check():
-                return False
-            put_in_place(fresh, folder, scratch)
-            return True
-        finally:
-            remove(folder, scratch)
+    with making(folder) as scratch:
+        fresh = scratch / "new"
+        make(fresh)
+        if not check():
+            return False
+        put_in_place(fresh, folder, scratch)
+        return True
 
 
 def _commits(repository: Repository, base: str) -> tuple[Commit, ...] | None:

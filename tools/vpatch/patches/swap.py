@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import hashlib
 import os
 import shutil
 import stat
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vpatch.errors import FindingError, HostError, UsageError
-from vpatch.files import disk_errors, locked, sync_folder, umask
+from vpatch.files import cache_dir, disk_errors, locked, sync_folder, umask, write_atomically
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -101,6 +102,21 @@ class Replacement:
                 )
             put_in_place(fresh, self.folder, self.scratch)
 
+    def write_file(self, name: str, data: bytes) -> None:
+        """Puts one file into the folder, whole; the rest of the folder stays as it is.
+
+        Raises:
+            HostError: the disk refused.
+        """
+        # Not beside the file: what a killed run leaves must not stand in the folder.
+        fresh, path = self.scratch / name, self.folder / name
+        with disk_errors(path):
+            write_atomically(fresh, data)
+            if path.exists():
+                fresh.chmod(stat.S_IMODE(path.stat().st_mode))
+            fresh.replace(path)
+            sync_folder(self.folder)
+
 
 @contextmanager
 def replacing(
@@ -133,6 +149,47 @@ def replacing(
         finally:
             with disk_errors(folder):
                 remove(folder, scratch)
+
+
+@contextmanager
+def making(folder: Path) -> Iterator[Path]:
+    """Holds the lock of a folder that is made at once, and cleans up behind killed runs.
+
+    The lock stands in the user's cache: beside the folder it would be litter in a person's place.
+
+    Args:
+        folder: The folder to be made.
+
+    Returns:
+        A scratch folder beside it, on the same disk; it goes when the block ends.
+
+    Raises:
+        HostError: the disk refused.
+    """
+    with locked(_lock_in_cache(folder)), disk_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        recover(folder)
+        scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=prefix(folder)))
+        try:
+            yield scratch
+        finally:
+            remove(folder, scratch)
+
+
+def tidy(folder: Path) -> None:
+    """Cleans up behind killed runs of `making`, where there is something to clean up.
+
+    Raises:
+        HostError: the disk refused.
+    """
+    if leftovers(folder):
+        with locked(_lock_in_cache(folder)), disk_errors(folder):
+            recover(folder)
+
+
+def _lock_in_cache(folder: Path) -> Path:
+    name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+    return cache_dir() / "locks" / f"{name}.lock"
 
 
 def leftovers(folder: Path) -> list[Path]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vpatch.errors import FindingError, UsageError
@@ -17,6 +17,7 @@ from vpatch.files import disk_errors
 from vpatch.git import Git
 from vpatch.patches.apply import SET_ASIDE, Applied
 from vpatch.patches.series import Series
+from vpatch.patches.swap import making, tidy
 
 
 @dataclass(frozen=True)
@@ -54,14 +55,27 @@ def write_worktree(
         HostError: git failed, or the disk refused.
     """
     folder = Path(os.path.abspath(folder))  # noqa: PTH100 - ".." goes, links stay
+    tidy(folder)
     _check_vacant(folder)
+    with making(folder) as scratch:
+        made = fill_worktree(git, commit, applied, series, scratch / "new")
+        _check_vacant(folder)
+        made.folder.rename(folder)
+    return replace(made, folder=folder)
+
+
+def fill_worktree(
+    git: Git, commit: str, applied: Applied, series: Series, folder: Path
+) -> Worktree:
+    """The same as `write_worktree` in a new folder that nobody else knows of; not all at once.
+
+    Raises:
+        FindingError: `git am` makes another tree than ``apply_series``.
+        HostError: git failed, or the disk refused.
+    """
     with disk_errors(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
-            place = Path(scratch) / "tree"
-            place.mkdir()
-            head = _fill(git, commit, applied, series, place)
-            place.rename(folder)
+        folder.mkdir()
+        head = _fill(git, commit, applied, series, folder)
     return Worktree(
         folder=folder,
         branch=branch_name(applied.tag),

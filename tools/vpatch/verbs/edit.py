@@ -10,7 +10,8 @@ from vpatch import pipeline
 from vpatch.patches.edit import look_at, refused, replace_worktree
 from vpatch.patches.repo import pinned
 from vpatch.patches.series import Series
-from vpatch.patches.worktree import base_ref, branch_name, write_worktree
+from vpatch.patches.swap import tidy
+from vpatch.patches.worktree import base_ref, branch_name, fill_worktree
 from vpatch.pipeline import Upstream
 from vpatch.report import Report, lines, plain
 from vpatch.upstream.mirror import Mirror
@@ -29,14 +30,13 @@ def run(tag: str, repo: Path, upstream: Upstream, folder: Path | None, *, discar
     _, series = pinned(repo, tag)
     place = Path(os.path.abspath(folder or repo.parent / f"vllm-{series.tag}"))  # noqa: PTH100
     if not _is_wanted(place, series, discard=discard):
+        tidy(place)
         return _report(series, place, written=False)
     prepared = pipeline.prepare(tag, repo, upstream)
 
     def make(fresh: Path) -> None:
         mirror = Mirror.open(upstream.cache)
-        write_worktree(
-            mirror.git, prepared.release.commit, prepared.applied, prepared.series, fresh
-        )
+        fill_worktree(mirror.git, prepared.release.commit, prepared.applied, prepared.series, fresh)
 
     written = replace_worktree(place, lambda: _is_wanted(place, series, discard=discard), make)
     return _report(series, place, written=written)

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from vpatch import pipeline
 from vpatch.errors import UsageError
-from vpatch.files import locked, write_atomically
 from vpatch.patches.pin import PIN, Pin
 from vpatch.patches.pinning import check_pin, make_pin
 from vpatch.patches.repo import existing_series
 from vpatch.patches.series import Series
-from vpatch.patches.swap import lock_of
+from vpatch.patches.swap import Replacement, replacing
 from vpatch.pipeline import Upstream
 from vpatch.report import Report, lines, plain
 from vpatch.tags import parse_tag, version_of
@@ -46,12 +45,12 @@ def run(tag: str, repo: Path, upstream: Upstream, *, check: bool) -> Report:
     folder = existing_series(repo, tag)
     if check:
         return _checked(tag, Mirror.open(upstream.cache), _gather(tag, folder, upstream))
-    with locked(lock_of(folder), on_wait=upstream.progress.say):
-        return _written(tag, folder, upstream)
+    with replacing(folder, on_wait=upstream.progress.say) as place:
+        return _written(tag, place, upstream)
 
 
-def _written(tag: str, folder: Path, upstream: Upstream) -> Report:
-    evidence = _gather(tag, folder, upstream)
+def _written(tag: str, place: Replacement, upstream: Upstream) -> Report:
+    evidence = _gather(tag, place.folder, upstream)
     mirror = Mirror.open(upstream.cache)
     made = make_pin(
         mirror.git,
@@ -60,10 +59,10 @@ def _written(tag: str, folder: Path, upstream: Upstream) -> Report:
         wheels=evidence.wheels,
         previous=evidence.before,
     )
-    path = folder / PIN
+    path = place.folder / PIN
     changed = evidence.before is None or made.to_toml() != evidence.before.to_toml()
     if changed:
-        write_atomically(path, made.to_toml())
+        place.write_file(PIN, made.to_toml())
     return Report(
         "pin",
         {"tag": tag, "file": str(path), "changed": changed, "revision": made.revision},
