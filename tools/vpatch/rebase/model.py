@@ -127,11 +127,13 @@ class Carried:
         how: ``clean``: its own bytes apply, every hunk at its line. ``offset``: its hunks stand
             whole, at other lines. ``three-way``: only a merge puts them there. ``resolved``: a
             person did. ``emptied``: nothing was left to do. ``conflict``, ``set-aside``.
-        files: What the patch makes of the new tree: its files after it.
+        files: What the patch makes of the new tree: its files after it. Of a conflict: what it
+            would make with its own lines where both sides changed the same ones.
         changes: The same, as the guard looks at it: files with text alone.
         conflicts: The files that have no place; empty but for ``conflict``.
         moved: old path -> new path, where upstream moved a file that the patch touches.
-        commit: The commit in the new line; empty where the patch makes none.
+        commit: The commit in the new line; empty where the patch makes none. From the first
+            conflict on, commits are to look at, not to keep.
         behind: Earlier patches with a conflict, or left out, that touch the same files.
         note: Why, in a sentence, where ``how`` does not say it all.
     """
@@ -248,7 +250,7 @@ class Rebased:
         source, target: What the two are called.
         base: The new release's commit; ``base_tree`` its tree.
         head, tree: The last commit of the new line, and its tree; the release's own where every
-            patch leaves.
+            patch leaves. Where there are conflicts, they are to look at, not to keep.
     """
 
     source: str

@@ -1,0 +1,213 @@
+"""Each patch of a series, carried onto another release by a three-way merge of its files.
+
+Base is the file before the patch in the old series, theirs the file after it, ours the file in the
+new tree so far. Nothing is checked out: files are merged in memory, and only where both sides
+changed the same file does git merge them. Behind a patch that conflicts the others are tried on
+what it would have made with its own lines, so that one run says all that is in the way; what comes
+out behind a conflict is to look at, not to keep.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from vpatch.git import Git
+from vpatch.patches.apply import is_set_aside
+from vpatch.rebase.commits import Made, changes_of, make_commits
+from vpatch.rebase.landing import finished
+from vpatch.rebase.merge import Labels, Merger
+from vpatch.rebase.model import Carried, Choices, Conflicted, Entry, Files, How
+from vpatch.rebase.moves import Move, find_moves
+from vpatch.rebase.snapshot import Snapshot
+from vpatch.rebase.steps import Step
+
+_NO_CHOICES = Choices()
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the series is carried onto.
+
+    Attributes:
+        name: What the markers of a conflict call it.
+        commit: The new release; its tree is in ``files``.
+        kind: Kind of source that it came from.
+    """
+
+    name: str
+    commit: str
+    files: Snapshot
+    kind: str = "sdist"
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """One file of a patch: a path, or an old and a new one where the patch moves it."""
+
+    was: str
+    path: str
+    base: Entry | None
+    theirs: Entry | None
+    leaves: str = ""
+
+
+@dataclass
+class _Line:
+    """The carrying under way."""
+
+    base: Snapshot
+    target: Target
+    merger: Merger
+    moves: Mapping[str, Move]
+    choices: Choices
+    left_out: dict[str, list[str]] = field(default_factory=dict)
+
+
+def carry(
+    git: Git,
+    steps: Sequence[Step],
+    base: Snapshot,
+    target: Target,
+    *,
+    choices: Choices = _NO_CHOICES,
+    leave: Collection[str] = (),
+) -> tuple[Carried, ...]:
+    """Carries a series.
+
+    Args:
+        git: A repository of our own that has both releases; it gains objects.
+        steps: The series on its recorded base.
+        base: The old release; only its listing counts.
+        target: The new release; its files are the patched ones afterwards.
+        choices: What a person decided.
+        leave: Patches that are left out: nothing is tried.
+
+    Returns:
+        One for each patch, in order, those that change something with their commits.
+
+    Raises:
+        HostError: git failed, or the disk is full.
+    """
+    paths = {path for step in steps for path in step.patch.paths}
+    moves = find_moves(git, base, target.files, sorted(paths))
+    target.files.read_ahead({moves[path].new if path in moves else path for path in paths})
+    with tempfile.TemporaryDirectory(prefix="vpatch-merge-") as folder:
+        line = _Line(base, target, Merger(git, Path(folder)), moves, choices)
+        raw = [_carried(line, step, leave) for step in steps]
+    return _with_commits(git, target, steps, raw)
+
+
+@dataclass(frozen=True)
+class _Raw:
+    """A carried patch whose hunks were not looked at yet."""
+
+    carried: Carried
+    ours: Files
+
+
+def _carried(line: _Line, step: Step, leave: Collection[str]) -> _Raw:
+    patch, files = step.patch, line.target.files
+    if patch.file in leave or patch.file in line.choices.skip:
+        _leave_out(line, step)
+        return _Raw(Carried(patch, "emptied", note="left out"), {})
+    if not step.is_there or (line.target.kind == "wheel" and is_set_aside(patch)):
+        which = "new" if step.is_there else "old"
+        note = f"the {which} release is imported from its wheel, which has none of its files"
+        return _Raw(Carried(patch, "set-aside", note=note), {})
+    units = list(_units(line, step))
+    ours = {path: files.entry(path) for unit in units for path in (unit.path, unit.leaves) if path}
+    moved = {unit.was: unit.path for unit in units if unit.was in line.moves}
+    behind = _behind(line, step)
+    resolved = line.choices.resolved.get(patch.file)
+    conflicts: tuple[Conflicted, ...] = ()
+    if resolved is None:
+        made, conflicts = _merged(line, patch.file, units, ours)
+    else:
+        ours = {**ours, **{path: files.entry(path) for path in resolved}}
+        made = dict(resolved)
+    changed = {path: entry for path, entry in made.items() if entry != ours.get(path)}
+    files.update(changed)
+    if conflicts:
+        _leave_out(line, step)
+        lost = Carried(patch, "conflict", changed, (), conflicts, moved, behind=behind)
+        return _Raw(lost, ours)
+    # `three-way` until its hunks are looked at.
+    how: How = "three-way" if resolved is None else "resolved"
+    how = how if changed else "emptied"
+    return _Raw(Carried(patch, how, changed, moved=moved, behind=behind), ours)
+
+
+def _units(line: _Line, step: Step) -> Iterator[_Unit]:
+    gone = {
+        old: new
+        for new, old in step.moves.items()
+        if step.after.get(old) is None and step.after.get(new) is not None
+    }
+    taken = set(gone.values())
+    for was in step.patch.paths:
+        path = line.moves[was].new if was in line.moves else was
+        if was in gone:
+            yield _Unit(was, gone[was], step.before[was], step.after[gone[was]], leaves=path)
+        elif was not in taken:
+            yield _Unit(was, path, step.before[was], step.after[was])
+
+
+def _merged(
+    line: _Line, name: str, units: Sequence[_Unit], ours: Files
+) -> tuple[dict[str, Entry | None], tuple[Conflicted, ...]]:
+    made: dict[str, Entry | None] = {}
+    conflicts: list[Conflicted] = []
+    for unit in units:
+        here = ours[unit.leaves or unit.path]
+        labels = Labels(line.target.name, f"before {name}", name)
+        merged = line.merger.merge(unit.base, here, unit.theirs, labels)
+        why = merged.conflict or _no_place(line, unit, ours)
+        if why:
+            sides = (unit.base, here, unit.theirs)
+            conflicts.append(Conflicted(unit.path, unit.was, why, *sides, merged.marked))
+            if merged.theirs is not None:
+                made[unit.path] = merged.theirs
+            continue
+        made[unit.path] = merged.entry
+        if unit.leaves:
+            made[unit.leaves] = None
+    return made, tuple(conflicts)
+
+
+def _no_place(line: _Line, unit: _Unit, ours: Files) -> str:
+    """Why a file that the patch makes cannot be there; empty where it can."""
+    if unit.leaves and ours[unit.path] is not None:
+        return "exists"
+    makes = unit.theirs is not None and (unit.base is None or unit.leaves)
+    if makes and line.base.has_folder(unit.path) and not line.target.files.has_folder(unit.path):
+        return "folder-gone"
+    return ""
+
+
+def _leave_out(line: _Line, step: Step) -> None:
+    for path in step.patch.paths:
+        line.left_out.setdefault(path, []).append(step.patch.file)
+
+
+def _behind(line: _Line, step: Step) -> tuple[str, ...]:
+    names = (name for path in step.patch.paths for name in line.left_out.get(path, ()))
+    return tuple(dict.fromkeys(names))
+
+
+def _with_commits(
+    git: Git, target: Target, steps: Sequence[Step], raw: Sequence[_Raw]
+) -> tuple[Carried, ...]:
+    made = [Made(one.carried.patch, one.carried.files) for one in raw if one.carried.files]
+    ids = iter(make_commits(git, target.commit, made))
+    committed = [
+        replace(one, carried=replace(one.carried, commit=next(ids))) if one.carried.files else one
+        for one in raw
+    ]
+    diffs = changes_of(git, [one.carried.commit for one in committed if one.carried.commit])
+    return tuple(
+        finished(step, one.carried, one.ours, diffs.get(one.carried.commit, ()))
+        for step, one in zip(steps, committed, strict=True)
+    )

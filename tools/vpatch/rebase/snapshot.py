@@ -1,0 +1,72 @@
+"""A tree in memory: listed once, read in batches, changed without git."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vpatch.git import Git
+from vpatch.rebase.model import Entry, Files
+
+_SUBMODULE = "160000"
+
+
+class Snapshot:
+    """The files of a tree, and what was changed since it was read.
+
+    Args:
+        git: The repository.
+        tree: The tree, or a commit of it.
+    """
+
+    def __init__(self, git: Git, tree: str) -> None:
+        self.git = git
+        self.tree = tree
+        self._listed: dict[str, tuple[str, str]] = {}
+        listing = git.output("ls-tree", "-r", "-z", "--full-tree", "--end-of-options", tree)
+        for entry in listing.split(b"\0")[:-1]:
+            meta, _, path = entry.partition(b"\t")
+            mode, _, blob = meta.split(b" ")
+            name = path.decode("utf-8", "surrogateescape")
+            self._listed[name] = (mode.decode("ascii"), blob.decode("ascii"))
+        self._folders = {
+            path[:end] for path in self._listed for end, char in enumerate(path) if char == "/"
+        }
+        self._read: dict[str, Entry] = {}
+        self._changed: dict[str, Entry | None] = {}
+
+    @property
+    def listed(self) -> dict[str, tuple[str, str]]:
+        """path -> mode and blob id, of the tree as it was read."""
+        return self._listed
+
+    def has_folder(self, path: str) -> bool:
+        """Whether the tree, as it was read, has the folder that a path lies in."""
+        folder = path.rpartition("/")[0]
+        return not folder or folder in self._folders
+
+    def read_ahead(self, paths: Iterable[str]) -> None:
+        """Reads files that will be asked for, in one process."""
+        wanted = [path for path in paths if path in self._listed and path not in self._read]
+        blobs = self.git.read_blobs(
+            blob for mode, blob in (self._listed[path] for path in wanted) if mode != _SUBMODULE
+        )
+        for path in wanted:
+            mode, blob = self._listed[path]
+            data = blob.encode("ascii") if mode == _SUBMODULE else blobs[blob]
+            self._read[path] = Entry(mode, data)
+
+    def original(self, path: str) -> Entry | None:
+        """A file as the tree has it; None where it has none."""
+        if path not in self._listed:
+            return None
+        if path not in self._read:
+            self.read_ahead((path,))
+        return self._read[path]
+
+    def entry(self, path: str) -> Entry | None:
+        """A file as it is now; None where there is none."""
+        return self._changed[path] if path in self._changed else self.original(path)
+
+    def update(self, files: Files) -> None:
+        """Changes files."""
+        self._changed.update(files)

@@ -1,0 +1,157 @@
+"""What `vpatch rebase` has to say: as a table, as JSON, as Markdown for a pull request."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from vpatch.rebase.model import Question, Rebased, RebasedPatch
+from vpatch.report import Report, lines, plain, printable, table
+
+_SHOWN = 4
+
+
+def report(rebased: Rebased, *, markdown: bool = False) -> Report:
+    """A rebase that was not written."""
+    text = Text(_markdown(rebased)) if markdown else _text(rebased)
+    return Report("rebase", as_dict(rebased), text, exit_code=rebased.exit_code)
+
+
+def as_dict(rebased: Rebased) -> dict[str, Any]:
+    """The result as ``--json`` prints it."""
+    data: dict[str, Any] = {
+        "from": rebased.source,
+        "to": rebased.target,
+        "base_tree": rebased.base_tree,
+        "tree": None if rebased.conflicts else rebased.tree,
+        "counts": rebased.counts,
+        "patches": [_patch(patch) for patch in rebased.patches],
+        "questions": [question.as_dict() for question in rebased.questions],
+        "accepted": list(rebased.accepted),
+        "written": False,
+    }
+    if rebased.exit_code:
+        data["error"] = {
+            "code": "conflict" if rebased.conflicts else "question",
+            "message": sentence(rebased),
+            "hint": next_step(rebased),
+        }
+    return data
+
+
+def _patch(patch: RebasedPatch) -> dict[str, Any]:
+    carried, verdict = patch.carried, patch.verdict
+    return {
+        "file": patch.file,
+        "subject": carried.patch.subject,
+        "topic": carried.patch.topic,
+        "verdict": verdict.word,
+        "why": verdict.why,
+        "places": verdict.runs,
+        "upstream": verdict.upstream,
+        "evidence": [each.as_dict() for each in verdict.evidence],
+        "conflicts": [
+            {"file": each.path, "was": each.was, "reason": each.reason}
+            for each in carried.conflicts
+        ],
+        "moved": dict(carried.moved),
+        "behind": list(carried.behind),
+        "questions": [question.as_dict() for question in patch.questions],
+    }
+
+
+def sentence(rebased: Rebased) -> str:
+    """What stops it, in a sentence."""
+    conflicts, questions = rebased.conflicts, rebased.questions
+    parts = []
+    if conflicts:
+        rest = f" and {len(conflicts) - 1} more" if conflicts[1:] else ""
+        verb = "conflict" if conflicts[1:] else "conflicts"
+        parts.append(f"{conflicts[0].file}{rest} {verb} with {rebased.target}")
+    if questions:
+        count = f"{len(questions)} question{'s' if questions[1:] else ''}"
+        verb = "need" if questions[1:] else "needs"
+        parts.append(f"{count} {verb} an answer, the first about {questions[0].path}")
+    return "; ".join(parts)
+
+
+def next_step(rebased: Rebased) -> str:
+    """The next command."""
+    command = f"vpatch rebase {rebased.source} {rebased.target}"
+    if rebased.conflicts:
+        return "Nothing was written. Resolve the first conflict on the old release or by hand."
+    names = " ".join(f"--accept {shlex.quote(each.name)}" for each in rebased.questions)
+    return f"Look at each, then: {command} {names}"
+
+
+def _text(rebased: Rebased) -> RenderableType:
+    rows = [_row(patch) for patch in rebased.patches]
+    return lines(
+        table(("verdict", "patch", "why"), rows) if rows else None,
+        *(plain(f"  {line}") for patch in rebased.patches for line in _details(patch)),
+        *(plain(line) for line in _asked(rebased)),
+        plain(summary(rebased)),
+        plain(f"  -> {next_step(rebased)}") if rebased.exit_code else None,
+    )
+
+
+def _row(patch: RebasedPatch) -> tuple[str, str, str]:
+    return patch.verdict.word, patch.file, patch.verdict.why
+
+
+def _details(patch: RebasedPatch) -> Iterator[str]:
+    for each in patch.verdict.evidence[:_SHOWN]:
+        yield f"{patch.file[:4]} {patch.verdict.word}: {each}"
+    more = len(patch.verdict.evidence) - _SHOWN
+    if more > 0:
+        yield f"{patch.file[:4]} {patch.verdict.word}: and {more} more (--json has all)"
+
+
+def _asked(rebased: Rebased) -> Iterator[str]:
+    for question in rebased.questions:
+        yield f"asked: {_place(question)}: {question.text}"
+        yield f"  name: {question.name}"
+
+
+def _place(question: Question) -> str:
+    return f"{question.path}:{question.line}" if question.line else question.path
+
+
+def summary(rebased: Rebased) -> str:
+    """One line: how many of each."""
+    counts = ", ".join(f"{count} {word}" for word, count in rebased.counts.items())
+    total = len(rebased.patches)
+    told = f"{rebased.source} -> {rebased.target}: {total} patches: {counts or 'none'}"
+    if rebased.conflicts:
+        return f"{told}; no tree"
+    return f"{told}; tree {rebased.base_tree[:12]} -> {rebased.tree[:12]}"
+
+
+def _markdown(rebased: Rebased) -> str:
+    out = [f"### Rebase {rebased.source} → {rebased.target}", "", summary(rebased), ""]
+    out += ["| patch | verdict | why |", "|---|---|---|"]
+    for patch in rebased.patches:
+        verdict, file, why = (_cell(text) for text in _row(patch))
+        out.append(f"| `{file}` | {verdict} | {why} |")
+    evidence = [line for patch in rebased.patches for line in _details(patch)]
+    if evidence:
+        out += ["", "<details><summary>Evidence</summary>", ""]
+        out += [f"- {_cell(line)}" for line in evidence]
+        out += ["", "</details>"]
+    if rebased.questions:
+        out += ["", "#### Questions", ""]
+        out += [
+            f"- `{_cell(each.name)}` {_cell(_place(each))}: {_cell(each.text)}"
+            for each in rebased.questions
+        ]
+    return "\n".join(out)
+
+
+def _cell(text: str) -> str:
+    """Text that Markdown takes for text, in a cell of a table."""
+    escaped = printable(text).replace("&", "&amp;").replace("<", "&lt;")
+    return "".join(f"\\{char}" if char in "\\|*_[]#" else char for char in escaped)
