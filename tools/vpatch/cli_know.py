@@ -1,4 +1,4 @@
-"""The verbs that tell before anything is loaded, as commands: check, preflight."""
+"""The verbs that tell before anything is loaded, as commands: check, preflight, status, explain."""
 
 from __future__ import annotations
 
@@ -128,3 +128,47 @@ def check(
     else:
         upstream = upstream_of(run, upstream_git, source)
         run.finish(verb.run(tags, repo_of(repo), upstream, bare=unpatched))
+
+
+@click.command(short_help="Releases x topics: what is proven.")
+@click.argument("tags", metavar="[TAG...]", nargs=-1)
+@click.option("--markdown", is_flag=True, help="Print Markdown, with what each cell rests on.")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write one self-contained page to FILE.",
+)
+@click.option(
+    "--reports",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Stored reports of vpatch smoke --report. [default: the repository's docs/reports]",
+)
+@click.option("--offline", is_flag=True, help="Ask no index and fetch nothing: what the cache has.")
+@repo_option
+@json_option
+@click.pass_obj
+def status(
+    run: Run,
+    tags: Sequence[str],
+    markdown: bool,
+    html: Path | None,
+    reports: Path | None,
+    offline: bool,
+    repo: Path | None,
+) -> None:
+    """Show what each release of vLLM needs, has itself, gets from its series, and what is proven.
+
+    Gates are asked of each release as it is and with its series; stored reports of vpatch smoke
+    say what the engine did with which revision. With a TAG: what each cell rests on. Exit 1 where
+    a release with a pin is broken.
+    """
+    from vpatch.status.collect import Wish
+    from vpatch.verbs import status as verb
+
+    if markdown and run.as_json:
+        raise click.UsageError("--markdown or --json: not both")
+    wish = Wish(tuple(tags), reports, offline)
+    output = verb.Output("markdown" if markdown else "text", html)
+    run.finish(verb.run(wish, output, repo_of(repo), upstream_of(run)))

@@ -72,6 +72,13 @@ if TYPE_CHECKING:
     help="Keep checkpoints, jobs and logs in this new folder.",
 )
 @click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write what --json prints to FILE, without logs and folders: what vpatch status "
+    "reads in docs/reports/.",
+)
+@click.option(
     "--target",
     type=click.Path(path_type=Path),
     metavar="DIR",
@@ -135,6 +142,7 @@ def smoke(
     allow_not_run: Sequence[str],
     python: Path | None,
     keep: Path | None,
+    report: Path | None,
     target: Path | None,
     drafter: Path | None,
     options: Sequence[str],
@@ -163,6 +171,8 @@ def smoke(
             raise click.UsageError("--bundle needs a TAG or a WHEEL, and --have FILE")
         if device == "cpu":
             raise click.UsageError("--bundle is for a GPU host: leave --device cpu out")
+        if report is not None:
+            raise click.UsageError("--bundle runs nothing to report: leave --report out")
         from vpatch.verbs import smoke_bundle
 
         order = smoke_bundle.BundleOrder(
@@ -184,6 +194,7 @@ def smoke(
         allow_not_run=tuple(allow_not_run),
         python=python,
         keep=keep,
+        report=report,
         own=verb.own_checkpoints(target, drafter, options),
     )
     run.finish(verb.run(wish, _repo_for(name, wish.unpatched, repo), upstream_of(run)))

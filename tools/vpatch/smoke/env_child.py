@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 _LONGEST = 2000
+_LONGEST_FILE = 4 << 20
 
 
 def torch_facts(device: str) -> dict[str, Any]:
@@ -47,7 +48,12 @@ def vllm_facts() -> dict[str, Any]:
             plugin = name.startswith("vllm-") and not Path(str(one.locate_file("vllm"))).is_dir()
             if name.split("-")[0] == "vllm" and not plugin:
                 torch = [line for line in one.requires or [] if re.match(r"torch(?![\w.-])", line)]
-                return {"vllm": one.version, "name": name, "needs_torch": torch}
+                found = {"vllm": one.version, "name": name, "needs_torch": torch}
+                return {
+                    **found,
+                    "origin": _file(one, "vpatch.json"),
+                    "direct_url": _file(one, "direct_url.json"),
+                }
     return {"vllm": "", "name": "vllm", "needs_torch": []}
 
 
@@ -70,6 +76,11 @@ def facts(device: str) -> dict[str, Any]:
     except Exception as error:  # whatever it is, it is the answer
         found["failed"] = _text(error)
     return found
+
+
+def _file(one: importlib.metadata.Distribution, name: str) -> str:
+    text = one.read_text(name) or ""
+    return text if len(text) <= _LONGEST_FILE else ""
 
 
 def _text(error: BaseException) -> str:

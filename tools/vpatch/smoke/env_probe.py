@@ -35,6 +35,8 @@ class Probe:
         cuda: The CUDA version of torch's build; None for a build without.
         gpu: The first GPU's name; None where the device is the CPU.
         capability: That GPU's, as ``9.0``.
+        origin: A patched vLLM's vpatch.json; empty where it has none.
+        direct_url: What pip kept of the file that vLLM was installed from (PEP 610).
     """
 
     python: str
@@ -44,6 +46,8 @@ class Probe:
     cuda: str | None = None
     gpu: str | None = None
     capability: str | None = None
+    origin: str = ""
+    direct_url: str = ""
 
 
 def run_probe(

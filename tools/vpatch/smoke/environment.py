@@ -36,7 +36,7 @@ from vpatch.smoke.env_python import Interpreter, ask, check_takes, make_venv
 from vpatch.smoke.layers import Layers, unpack
 from vpatch.upstream.index import Index
 from vpatch.wheel.directory import read_archive
-from vpatch.wheel.meta import Distribution, read_distribution, record_digest
+from vpatch.wheel.meta import PROVENANCE_FILE, Distribution, read_distribution, record_digest
 from vpatch.wheel.zip import bad_wheel
 
 __all__ = [
@@ -68,6 +68,8 @@ class Environment:
         vllm: Its version, as ``0.17.1+kimi.1``.
         torch: The version of its torch, as ``2.10.0+cpu``.
         device: What it runs on.
+        origin: The vpatch.json of a patched vLLM; empty where it has none.
+        direct_url: What pip kept of the file that an installed vLLM came from; may be empty.
     """
 
     python: Path
@@ -76,6 +78,8 @@ class Environment:
     vllm: str
     torch: str
     device: Device
+    origin: str = ""
+    direct_url: str = ""
 
 
 def make_environment(
@@ -130,6 +134,7 @@ def make_environment(
         vllm=str(vllm.version),
         torch=torch,
         device=device,
+        origin=_origin(site / vllm.dist_info / PROVENANCE_FILE),
     )
 
 
@@ -164,7 +169,13 @@ def installed_environment(
         vllm=found.vllm,
         torch=found.torch,
         device=device,
+        origin=found.origin,
+        direct_url=found.direct_url,
     )
+
+
+def _origin(file: Path) -> str:
+    return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
 
 
 def probe(environment: Environment) -> Probe:

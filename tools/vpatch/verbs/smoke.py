@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -28,6 +29,7 @@ from vpatch.smoke.plan_own import Own, check_folder, length_of, own_plan, read_o
 from vpatch.smoke.planner import make_plan
 from vpatch.smoke.releases import ReleaseFacts, Runner, facts_of
 from vpatch.smoke.session import run_plan
+from vpatch.smoke.stored import check_place, store
 from vpatch.smoke.wheels import Subject, find_subject, installed_subject, names_file
 from vpatch.tags import version_of
 from vpatch.verbs.smoke_report import Ran, report
@@ -50,6 +52,7 @@ class Wish:
         allow_not_run: Checks that may not run.
         python: The interpreter of the isolated environment.
         keep: Where jobs, logs and checkpoints are kept.
+        report: The file that also gets the report, stripped.
         own: A user's own checkpoints, in the place of the tiny ones.
     """
 
@@ -65,6 +68,7 @@ class Wish:
     python: Path | None
     keep: Path | None
     own: Own | None = None
+    report: Path | None = None
 
 
 def own_checkpoints(
@@ -109,11 +113,16 @@ def run(wish: Wish, repo: Path | None, upstream: Upstream) -> Report:
         seconds=seconds,
         notes=plan.notes,
     )
-    return report(ran, held)
+    ended = report(ran, held)
+    if wish.report is not None:
+        store(wish.report, json.loads(ended.to_json()))
+    return ended
 
 
 def _check(wish: Wish, device: Device) -> None:
     """What is wrong with the wish by itself, before anything is looked for or built."""
+    if wish.report is not None:
+        check_place(wish.report)
     if wish.name is None and wish.installed is None:
         raise UsageError(
             "nothing to try: name a TAG or a WHEEL, or a Python that has vLLM with --installed",

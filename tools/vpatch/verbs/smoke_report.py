@@ -15,6 +15,7 @@ from vpatch.smoke.cases import Tier
 from vpatch.smoke.environment import Environment
 from vpatch.smoke.judge import Result
 from vpatch.smoke.known import Expected
+from vpatch.smoke.stored import Origin, identity, origin_of
 from vpatch.smoke.wheels import Subject
 
 
@@ -42,11 +43,17 @@ class Ran:
 def report(ran: Ran, held: Sequence[Expected]) -> Report:
     """The table, the log's end of what failed, and one line that sums it up."""
     good = all(one.as_expected for one in held)
+    tag, revision = identity(str(ran.subject.version))
+    origin = origin_of(ran.environment.origin, ran.environment.direct_url)
+    now = datetime.now(timezone.utc)
     data: dict[str, Any] = {
         "vllm": ran.environment.vllm,
+        "tag": tag,
+        "revision": revision,
+        "series": origin.series,
         "patched": ran.subject.patched,
-        "wheel": ran.subject.wheel,
-        "sha256": ran.subject.sha256,
+        "wheel": ran.subject.wheel or origin.wheel,
+        "sha256": ran.subject.sha256 or origin.sha256,
         "torch": ran.environment.torch,
         "device": ran.environment.device,
         "gpu": ran.gpu,
@@ -54,12 +61,17 @@ def report(ran: Ran, held: Sequence[Expected]) -> Report:
         "machine": platform.machine(),
         "tier": ran.tier,
         "expect_unpatched": ran.expect_unpatched,
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "when": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "date": now.strftime("%Y-%m-%d"),
         "seconds": round(ran.seconds, 1),
-        "notes": list(ran.notes),
+        "notes": _notes(ran, origin),
         "checks": [{**one.result.as_dict(), "as_expected": one.as_expected} for one in held],
     }
     return Report("smoke", data, _text(ran, held), exit_code=0 if good else 1)
+
+
+def _notes(ran: Ran, origin: Origin) -> list[str]:
+    return [*ran.notes, *([origin.problem] if origin.problem else [])]
 
 
 def _text(ran: Ran, held: Sequence[Expected]) -> RenderableType:

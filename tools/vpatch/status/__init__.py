@@ -1,0 +1,1 @@
+"""Releases x topics: what is needed, what upstream has, what is patched, proven, broken."""

@@ -1,0 +1,163 @@
+"""A cell of the status: a release and a topic, one word, and what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vpatch.smoke.stored import StoredCheck, StoredReport
+
+Word = Literal["broken", "proven", "stale", "patched", "needed", "upstream", "unknown"]
+MEANING: Mapping[Word, str] = {
+    "broken": "a check of the smoke fails with this revision, or a gate on the patched tree",
+    "proven": "vLLM's engine ran with this revision, and every check of the topic passed",
+    "stale": "proven for an older revision of the series only",
+    "patched": "the series has patches of it; no stored report speaks for it",
+    "needed": "the release needs it, and no patch is there",
+    "upstream": "the release needs no patch of it",
+    "unknown": "nothing was looked at",
+}
+_DEVICES = {"cpu": "CPU", "cuda": "GPU"}
+_NAMED = 4
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a stored report says of a topic.
+
+    Attributes:
+        passed: How many checks.
+        failed: Those that failed, each with its evidence.
+        not_run: Those that could not be asked.
+    """
+
+    report: StoredReport
+    passed: int
+    failed: tuple[StoredCheck, ...]
+    not_run: tuple[str, ...]
+
+    @property
+    def good(self) -> bool:
+        """Whether it proves something, and nothing against it."""
+        return self.passed > 0 and not self.failed
+
+    @property
+    def line(self) -> str:
+        """It, on one line."""
+        report = self.report
+        ran = f"revision {report.revision}" if report.revision is not None else "as it is"
+        where = _DEVICES.get(report.device, report.device) + (f", {report.gpu}" * bool(report.gpu))
+        counts = ((self.passed, "pass"), (len(self.failed), "fail"), (len(self.not_run), "not-run"))
+        told = ", ".join(f"{count} {word}" for count, word in counts if count)
+        wheel = f"wheel {report.wheel}" if report.wheel else "an installed vLLM"
+        sha256 = f", sha256 {report.sha256[:12]}" if report.sha256 else ""
+        runners = "+".join(report.runners) or "no runner named"
+        return (
+            f"{ran}, tier {report.tier}, {where}, {runners}, {report.when[:10]}: {told} "
+            f"({wheel}{sha256}; {report.file})"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``--json``."""
+        report = self.report
+        return {
+            "report": report.file,
+            "revision": report.revision,
+            "vllm": report.vllm,
+            "wheel": report.wheel or None,
+            "sha256": report.sha256 or None,
+            "tier": report.tier,
+            "device": report.device,
+            "gpu": report.gpu or None,
+            "runners": list(report.runners),
+            "when": report.when,
+            "passed": self.passed,
+            "failed": [{"check": one.name, "evidence": one.evidence} for one in self.failed],
+            "not_run": list(self.not_run),
+        }
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A release and a topic.
+
+    Attributes:
+        needed: Why the release as it is needs the topic.
+        upstream: What it has of it itself.
+        patches: Subjects.
+        proofs: Of its series, the newest first.
+        seen: What runs of the release as it is showed.
+        broken: Why it is.
+    """
+
+    topic: str
+    word: Word
+    needed: tuple[str, ...] = ()
+    upstream: tuple[str, ...] = ()
+    patches: tuple[str, ...] = ()
+    proofs: tuple[Proof, ...] = ()
+    seen: tuple[Proof, ...] = ()
+    broken: tuple[str, ...] = ()
+    why: str = ""
+    revision: int | None = None
+
+    @property
+    def label(self) -> str:
+        """The word, and of which revision or on what."""
+        if self.word == "stale":
+            last = max(one.report.revision or 0 for one in self.proofs if one.good)
+            return f"proven for revision {last}"
+        if self.word == "proven":
+            mine = [one.report for one in self.proofs if one.report.revision == self.revision]
+            devices = sorted({_DEVICES.get(one.device, one.device) for one in mine})
+            tiers = sorted({one.tier for one in mine})
+            return f"proven {'+'.join(devices)} {'+'.join(tiers)}"
+        return self.word
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return {
+            "topic": self.topic,
+            "status": self.word,
+            "label": self.label,
+            "needed": list(self.needed),
+            "upstream": list(self.upstream),
+            "patches": list(self.patches),
+            "proven": [one.as_dict() for one in self.proofs],
+            "seen_unpatched": [one.as_dict() for one in self.seen],
+            "broken": list(self.broken),
+            "why": self.why or None,
+        }
+
+
+@dataclass(frozen=True)
+class Row:
+    """A release."""
+
+    tag: str
+    revision: int | None
+    cells: tuple[Cell, ...]
+    trouble: str = ""
+    why: str = ""
+
+    @property
+    def broken(self) -> bool:
+        """Whether anything of it is."""
+        return bool(self.trouble) or any(cell.word == "broken" for cell in self.cells)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return {
+            "release": self.tag,
+            "revision": self.revision,
+            "trouble": self.trouble or None,
+            "gates": self.why or None,
+            "topics": [cell.as_dict() for cell in self.cells],
+        }
+
+
+def first_few(lines: Sequence[str]) -> list[str]:
+    """Some of many lines, and how many more there are."""
+    more = len(lines) - _NAMED
+    return [*lines[:_NAMED], *([f"and {more} more"] if more > 0 else [])]
