@@ -16,8 +16,9 @@ from pathlib import Path
 
 from vpatch.git import Git
 from vpatch.patches.apply import is_set_aside
+from vpatch.rebase.absorb import all_stands
 from vpatch.rebase.commits import Made, changes_of, make_commits
-from vpatch.rebase.landing import finished
+from vpatch.rebase.landing import Ground, changes_on, finished
 from vpatch.rebase.merge import Labels, Merger
 from vpatch.rebase.model import Carried, Choices, Conflicted, Entry, Files, How
 from vpatch.rebase.moves import Move, find_moves
@@ -97,7 +98,7 @@ def carry(
     with tempfile.TemporaryDirectory(prefix="vpatch-merge-") as folder:
         line = _Line(base, target, Merger(git, Path(folder)), moves, choices)
         raw = [_carried(line, step, leave) for step in steps]
-    return _with_commits(git, target, steps, raw)
+    return _with_commits(git, target, raw)
 
 
 @dataclass(frozen=True)
@@ -105,39 +106,49 @@ class _Raw:
     """A carried patch whose hunks were not looked at yet."""
 
     carried: Carried
-    ours: Files
+    ground: Ground
 
 
 def _carried(line: _Line, step: Step, leave: Collection[str]) -> _Raw:
     patch, files = step.patch, line.target.files
-    if patch.file in leave or patch.file in line.choices.skip:
-        _leave_out(line, step)
-        return _Raw(Carried(patch, "emptied", note="left out"), {})
-    if not step.is_there or (line.target.kind == "wheel" and is_set_aside(patch)):
-        which = "new" if step.is_there else "old"
-        note = f"the {which} release is imported from its wheel, which has none of its files"
-        return _Raw(Carried(patch, "set-aside", note=note), {})
     units = list(_units(line, step))
     ours = {path: files.entry(path) for unit in units for path in (unit.path, unit.leaves) if path}
     moved = {unit.was: unit.path for unit in units if unit.was in line.moves}
-    behind = _behind(line, step)
+    ground = Ground(step, ours, moved, line.base, files)
+    if patch.file in leave or patch.file in line.choices.skip:
+        _leave_out(line, step)
+        return _Raw(Carried(patch, "emptied", left_out=True), ground)
+    if not step.is_there or (line.target.kind == "wheel" and is_set_aside(patch)):
+        which = "new" if step.is_there else "old"
+        note = f"the {which} release is imported from its wheel, which has none of its files"
+        return _Raw(Carried(patch, "set-aside", note=note), ground)
+    known = Carried(
+        patch,
+        "emptied",
+        moved=moved,
+        alike={was: line.moves[was].alike for was in moved},
+        behind=_behind(line, step),
+    )
     resolved = line.choices.resolved.get(patch.file)
     conflicts: tuple[Conflicted, ...] = ()
     if resolved is None:
         made, conflicts = _merged(line, patch.file, units, ours)
     else:
         ours = {**ours, **{path: files.entry(path) for path in resolved}}
+        ground = replace(ground, ours=ours)
         made = dict(resolved)
     changed = {path: entry for path, entry in made.items() if entry != ours.get(path)}
+    if conflicts and all_stands(step, changes_on(ground, changed)):
+        return _Raw(known, ground)
     files.update(changed)
     if conflicts:
         _leave_out(line, step)
-        lost = Carried(patch, "conflict", changed, (), conflicts, moved, behind=behind)
-        return _Raw(lost, ours)
+        return _Raw(replace(known, how="conflict", files=changed, conflicts=conflicts), ground)
+    if not changed:
+        return _Raw(known, ground)
     # `three-way` until its hunks are looked at.
     how: How = "three-way" if resolved is None else "resolved"
-    how = how if changed else "emptied"
-    return _Raw(Carried(patch, how, changed, moved=moved, behind=behind), ours)
+    return _Raw(replace(known, how=how, files=changed), ground)
 
 
 def _units(line: _Line, step: Step) -> Iterator[_Unit]:
@@ -197,17 +208,14 @@ def _behind(line: _Line, step: Step) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _with_commits(
-    git: Git, target: Target, steps: Sequence[Step], raw: Sequence[_Raw]
-) -> tuple[Carried, ...]:
+def _with_commits(git: Git, target: Target, raw: Sequence[_Raw]) -> tuple[Carried, ...]:
     made = [Made(one.carried.patch, one.carried.files) for one in raw if one.carried.files]
     ids = iter(make_commits(git, target.commit, made))
     committed = [
-        replace(one, carried=replace(one.carried, commit=next(ids))) if one.carried.files else one
-        for one in raw
+        replace(one.carried, commit=next(ids)) if one.carried.files else one.carried for one in raw
     ]
-    diffs = changes_of(git, [one.carried.commit for one in committed if one.carried.commit])
+    diffs = changes_of(git, [carried.commit for carried in committed if carried.commit])
     return tuple(
-        finished(step, one.carried, one.ours, diffs.get(one.carried.commit, ()))
-        for step, one in zip(steps, committed, strict=True)
+        finished(carried, one.ground, diffs.get(carried.commit, ()))
+        for carried, one in zip(committed, raw, strict=True)
     )

@@ -13,7 +13,7 @@ from vpatch.patches.diff import FileChange, read_changes
 from vpatch.patches.patch import Patch
 from vpatch.rebase.model import Entry, Files
 
-_REF = "refs/vpatch/rebase"
+_REF = "refs/vpatch/rebase/"
 _START = b"diff --git "
 
 
@@ -25,33 +25,35 @@ class Made:
     files: Files
 
 
-def make_commits(git: Git, base: str, made: Sequence[Made]) -> list[str]:
+def make_commits(git: Git, base: str, made: Sequence[Made], *, name: str = "line") -> list[str]:
     """A line of commits, in one process.
 
     Args:
         git: A repository of our own; it gains objects and a ref.
         base: The commit that the first one stands on.
+        name: What the ref is called; another line of that name is forgotten.
 
     Returns:
         The commits' ids, in order.
     """
     if not made:
         return []
-    stream = b"".join(_stream(base, number, one) for number, one in enumerate(made, start=1))
+    ref = _REF + name
+    stream = b"".join(_stream(ref, base, number, one) for number, one in enumerate(made, start=1))
     options = ("--quiet", "--force", "--date-format=raw", "--depth=0")
     git.run("fast-import", *options, stdin=stream)
-    listed = git.output("rev-list", "--reverse", f"{base}..{_REF}").decode("ascii").split()
+    listed = git.output("rev-list", "--reverse", f"{base}..{ref}").decode("ascii").split()
     if len(listed) != len(made):
         raise ValueError(f"git made {len(listed)} commits of {len(made)} patches")
     return listed
 
 
-def _stream(base: str, number: int, made: Made) -> bytes:
+def _stream(ref: str, base: str, number: int, made: Made) -> bytes:
     mail = made.patch.mail
     date = read_date(mail.date)
     when = f"{date.seconds if date else 0} {_zone(date.zone if date else 0)}"
     author = f"{_plain(mail.author_name)} <{_plain(mail.author_email)}> {when}"
-    head = f"commit {_REF}\nmark :{number}\nauthor {author}\n"
+    head = f"commit {ref}\nmark :{number}\nauthor {author}\n"
     head += f"committer {IDENTITY_NAME} <{IDENTITY_EMAIL}> {when}\n"
     message = mail.message.encode("utf-8", "surrogateescape")
     start = base if number == 1 else f":{number - 1}"

@@ -3,62 +3,79 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from vpatch.patches.diff import FileChange
 from vpatch.patches.place import applied_in_place, split_lines
 from vpatch.rebase.hunks import Placed, Run, placed, runs_of
 from vpatch.rebase.model import Carried, Change, Entry, Files, How
+from vpatch.rebase.snapshot import Snapshot
 from vpatch.rebase.steps import Step
 
 
-def finished(step: Step, carried: Carried, ours: Files, made: Sequence[FileChange]) -> Carried:
-    """A carried patch with its changes, and with the word for how it was carried.
+@dataclass(frozen=True)
+class Ground:
+    """What a patch stands on.
+
+    Attributes:
+        step: The patch in the old series.
+        ours: Its files in the new tree before it, by their names there.
+        moved: old path -> new path.
+        old, new: Both releases.
+    """
+
+    step: Step
+    ours: Files
+    moved: Mapping[str, str]
+    old: Snapshot
+    new: Snapshot
+
+
+def changes_on(ground: Ground, files: Files, made: Sequence[FileChange] = ()) -> tuple[Change, ...]:
+    """What a patch does to each of its files with text.
 
     Args:
-        step: The patch in the old series.
-        carried: What the merge made of it.
-        ours: The files in the new tree before it.
-        made: The diff of its commit; nothing where it has none.
+        files: The files after it, by their names in the new tree.
+        made: The diff of its commit; nothing where it has none: then no run landed.
     """
     new = {change.path: change for change in made}
-    changes = tuple(
-        _change(step, change, carried, ours, new)
-        for change in step.patch.files
+    return tuple(
+        _change(ground, change, files, new)
+        for change in ground.step.patch.files
         if change.hunks and not change.binary
     )
+
+
+def finished(carried: Carried, ground: Ground, made: Sequence[FileChange]) -> Carried:
+    """A carried patch with its changes, and with the word for how it was carried."""
+    changes = changes_on(ground, carried.files, made)
     how = carried.how
     if how == "three-way":
-        how = _how(step, carried, ours, changes)
+        how = _how(ground.step, carried, ground.ours, changes)
     return replace(carried, how=how, changes=changes)
 
 
 def _change(
-    step: Step,
-    change: FileChange,
-    carried: Carried,
-    ours: Files,
-    new: Mapping[str, FileChange],
+    ground: Ground, change: FileChange, files: Files, new: Mapping[str, FileChange]
 ) -> Change:
+    step, ours = ground.step, ground.ours
     was = change.path_old or change.path
-    path = change.path if step.moves.get(change.path) else carried.moved.get(was, change.path)
-    upstream = _data(ours, carried.moved.get(was, was)) or _data(ours, path)
-    result = _data(carried.files, path) if path in carried.files else _data(ours, path)
-    runs = runs_of(change)
-    landed = runs_of(new[path]) if path in new else ()
+    place = ground.moved.get(was, was)
+    path = change.path if change.path in step.moves else ground.moved.get(was, change.path)
     return Change(
         path=path,
         was=change.path,
-        before=_data(step.before, was) if change.path_old else b"",
-        after=_data(step.after, change.path) if change.path_new else b"",
-        upstream=upstream,
-        result=result,
-        runs=placed(runs, landed),
+        before=_data(step.before.get(was)) if change.path_old else b"",
+        after=_data(step.after.get(change.path)) if change.path_new else b"",
+        upstream=_data(ours.get(place)),
+        result=_data(files[path] if path in files else ours.get(path)),
+        runs=placed(runs_of(change), runs_of(new[path]) if path in new else ()),
+        release=_data(ground.new.original(place)),
+        release_before=_data(ground.old.original(was)),
     )
 
 
-def _data(files: Files, path: str) -> bytes:
-    entry: Entry | None = files.get(path)
+def _data(entry: Entry | None) -> bytes:
     return entry.data if entry is not None else b""
 
 

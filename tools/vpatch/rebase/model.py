@@ -134,6 +134,8 @@ class Carried:
         moved: old path -> new path, where upstream moved a file that the patch touches.
         commit: The commit in the new line; empty where the patch makes none. From the first
             conflict on, commits are to look at, not to keep.
+        alike: old path -> by how many percent the new file is like it, where upstream moved it.
+        left_out: Nothing was tried, because somebody decided so.
         behind: Earlier patches with a conflict, or left out, that touch the same files.
         note: Why, in a sentence, where ``how`` does not say it all.
     """
@@ -145,6 +147,8 @@ class Carried:
     conflicts: tuple[Conflicted, ...] = ()
     moved: Mapping[str, str] = field(default_factory=dict)
     commit: str = ""
+    alike: Mapping[str, int] = field(default_factory=dict)
+    left_out: bool = False
     behind: tuple[str, ...] = ()
     note: str = ""
 
@@ -220,11 +224,13 @@ class Choices:
     Attributes:
         accept: Names of questions that may stand.
         skip: Files of patches that are left out.
+        keep: Files of patches that do not leave as obsolete, whatever says so.
         resolved: Patch file -> what a person made of the patch's files in the new tree.
     """
 
     accept: Collection[str] = ()
     skip: Collection[str] = ()
+    keep: Collection[str] = ()
     resolved: Mapping[str, Files] = field(default_factory=dict)
 
 

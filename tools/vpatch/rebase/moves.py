@@ -10,7 +10,7 @@ from vpatch.rebase.snapshot import Snapshot
 
 # git's own measure of what is still the same file, and where a person should look at it.
 _LEAST = 50
-_SURE = 80
+SURE = 80
 
 
 @dataclass(frozen=True)
@@ -18,17 +18,13 @@ class Move:
     """A file that is not where it was.
 
     Attributes:
-        alike: How much of it is the same, in percent, as git measures it.
+        alike: How much of it is the same, in percent, as git measures it; below ``SURE`` a person
+            has to look whether it is the same file.
     """
 
     old: str
     new: str
     alike: int
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether nobody has to look whether it is the same file."""
-        return self.alike >= _SURE
 
 
 def find_moves(

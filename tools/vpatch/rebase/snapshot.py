@@ -67,6 +67,10 @@ class Snapshot:
         """A file as it is now; None where there is none."""
         return self._changed[path] if path in self._changed else self.original(path)
 
+    def reset(self) -> None:
+        """Forgets all changes."""
+        self._changed.clear()
+
     def update(self, files: Files) -> None:
         """Changes files."""
         self._changed.update(files)

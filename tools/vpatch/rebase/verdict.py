@@ -1,8 +1,23 @@
-"""The last word on each carried patch, with what it rests on."""
+"""The last word on each carried patch, with what it rests on, and what a person is asked."""
 
 from __future__ import annotations
 
-from vpatch.rebase.model import Carried, Conflicted, Evidence, RebasedPatch, Verdict, Word
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from vpatch.rebase.absorb import Standing, standing
+from vpatch.rebase.hunks import Run
+from vpatch.rebase.model import (
+    Carried,
+    Change,
+    Conflicted,
+    Evidence,
+    Question,
+    RebasedPatch,
+    Verdict,
+)
+from vpatch.rebase.moves import SURE
+from vpatch.rebase.obsolete import Obsolete
 
 _WHY = {
     "content": "both sides changed the same lines",
@@ -15,25 +30,130 @@ _WHY = {
 }
 
 
-def judged(carried: Carried) -> RebasedPatch:
-    """The verdict on a patch.
+@dataclass(frozen=True)
+class _Found:
+    """A run that did not land, and where upstream has it."""
+
+    change: Change
+    run: Run
+    there: Standing | None
+
+    @property
+    def is_upstream(self) -> bool:
+        return self.there is not None and not self.there.blanks
+
+
+def left_as_obsolete(carried: Carried, obsolete: Obsolete) -> RebasedPatch:
+    """The verdict on a patch that was left out, and whether it may be."""
+    patch, why = carried.patch, obsolete.why
+    first = next(iter(obsolete.evidence), Evidence(patch.paths[0], 0, ""))
+    text = f"{patch.subject!r} would leave: {why}"
+    asked = Question(f"{patch.file}:obsolete", "obsolete", first.path, first.line, text)
+    return RebasedPatch(carried, Verdict("obsolete", why, obsolete.evidence), (asked,))
+
+
+def judged(carried: Carried, places: Sequence[Evidence] = ()) -> RebasedPatch:
+    """The verdict on a patch, and the questions that it leaves to a person.
 
     Args:
         carried: What became of it.
+        places: Where things are now that it conflicts over.
     """
     runs = sum(len(change.runs) for change in carried.changes)
-    if carried.how == "conflict":
-        evidence = tuple(_conflict(one) for one in carried.conflicts)
-        return RebasedPatch(carried, Verdict("conflict", _where(carried), evidence, runs))
+    if carried.how in ("resolved", "set-aside") or carried.left_out:
+        word = "skipped" if carried.how == "emptied" else carried.how
+        return RebasedPatch(carried, Verdict(word, carried.note, (), runs))
+    found = [
+        _Found(change, each.run, standing(change, each.run))
+        for change in carried.changes
+        for each in change.runs
+        if each.landed is None
+    ]
+    questions = (*_blank_questions(carried, found), *_move_questions(carried))
     if carried.how == "emptied":
-        word: Word = "skipped" if carried.note else "absorbed"
-        return RebasedPatch(carried, Verdict(word, carried.note, (), runs, runs))
-    return RebasedPatch(carried, Verdict(carried.how, carried.note, (), runs))
+        return _emptied(carried, found, questions)
+    upstream = [one for one in found if one.is_upstream]
+    evidence = tuple(one.there.evidence for one in upstream if one.there)
+    of = f"{len(upstream)} of its {runs} places are upstream"
+    if carried.how == "conflict":
+        why = f"{_where(carried)}{f'; {of}' if upstream else ''}"
+        lines = tuple(_conflict(one) for one in carried.conflicts)
+        verdict = Verdict("conflict", why, (*lines, *places, *evidence), runs, len(upstream))
+    elif upstream:
+        verdict = Verdict("partly-absorbed", of, evidence, runs, len(upstream))
+    else:
+        verdict = Verdict(carried.how, carried.note, (), runs)
+    return RebasedPatch(carried, verdict, questions)
+
+
+def _emptied(
+    carried: Carried, found: Sequence[_Found], questions: tuple[Question, ...]
+) -> RebasedPatch:
+    """A patch of which nothing is left, with the lines that prove it, or a question for each."""
+    by_lines = {change.was for change in carried.changes}
+    same = "upstream did the same to the file"
+    evidence = [
+        *(one.there.evidence for one in found if one.there),
+        *(Evidence(path, 0, same) for path in carried.patch.paths if path not in by_lines),
+    ]
+    lost = tuple(
+        Question(
+            name=f"{carried.patch.file}:emptied:{one.change.path}:{one.run.old}",
+            kind="emptied",
+            path=one.change.path,
+            line=0,
+            text="nothing was left to do, and the lines do not stand where they belong: "
+            + _first(one.run),
+        )
+        for one in found
+        if one.there is None
+    )
+    count = sum(one.is_upstream for one in found)
+    why = f"upstream has all of it ({_places(len(found))})" if found else "upstream has all of it"
+    verdict = Verdict("absorbed", why, tuple(evidence), len(found), count)
+    return RebasedPatch(carried, verdict, (*questions, *lost))
+
+
+def _places(count: int) -> str:
+    return "1 place" if count == 1 else f"{count} places"
+
+
+def _blank_questions(carried: Carried, found: Sequence[_Found]) -> Iterator[Question]:
+    for one in found:
+        if one.there is not None and one.there.blanks:
+            yield Question(
+                name=f"{carried.patch.file}:whitespace:{one.change.path}:{one.run.old}",
+                kind="whitespace",
+                path=one.there.path,
+                line=one.there.line,
+                text="upstream has these lines with other blanks: are they the same? "
+                + _first(one.run),
+            )
+
+
+def _move_questions(carried: Carried) -> Iterator[Question]:
+    for old, alike in carried.alike.items():
+        if alike < SURE:
+            new = carried.moved[old]
+            yield Question(
+                name=f"{carried.patch.file}:moved:{old}:{new}",
+                kind="moved",
+                path=new,
+                line=0,
+                text=f"{old} is gone, and this file is like it by {alike} %: is it the same file?",
+            )
+
+
+def _first(run: Run) -> str:
+    lines = run.added or run.removed
+    line = next((line for line in lines if line.strip()), lines[0])
+    return repr(line.decode("utf-8", "replace").strip()[:80])
 
 
 def _conflict(one: Conflicted) -> Evidence:
-    line = one.merged.count(b"\n", 0, max(one.merged.find(b"\n<<<<<<< "), 0)) + 1
-    return Evidence(one.path, line if one.merged else 0, _WHY[one.reason])
+    mark = one.merged.find(b"<<<<<<< ")
+    line = one.merged.count(b"\n", 0, mark) + 1 if mark >= 0 else 0
+    return Evidence(one.path, line, _WHY[one.reason])
 
 
 def _where(carried: Carried) -> str:
@@ -41,5 +161,5 @@ def _where(carried: Carried) -> str:
     behind = ""
     if carried.behind:
         more = f" and {len(carried.behind) - 1} more" if carried.behind[1:] else ""
-        behind = f"; {carried.behind[0]}{more} before it does so too"
+        behind = f" (so does {carried.behind[0][:4]}{more} before it)"
     return f"it conflicts in {paths}{behind}"

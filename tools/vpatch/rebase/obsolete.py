@@ -1,0 +1,162 @@
+"""Patches that have nothing to do in the new release, though upstream does not have their lines.
+
+Three things say so, each with evidence and each as a question to a person: the patch's own
+Upstream-Status names the release from which on upstream has its own; what its hunks stand in is
+nowhere any more; the gates that the patch turned green are green on the new release as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from vpatch.errors import UsageError
+from vpatch.git import Git
+from vpatch.patches.patch import Patch
+from vpatch.rebase.gated import Gated
+from vpatch.rebase.guard.outline import is_python, outline
+from vpatch.rebase.model import Carried, Change, Evidence
+from vpatch.tags import version_of
+
+_FROM_ON = re.compile(r"\bfrom (v\d[\w.]*\d|v\d) on\b")
+_TESTS = "tests/"
+
+
+@dataclass(frozen=True)
+class Obsolete:
+    """Why a patch has nothing to do."""
+
+    why: str
+    evidence: tuple[Evidence, ...] = ()
+
+
+def find_obsolete(
+    git: Git,
+    carried: Sequence[Carried],
+    target: str,
+    commit: str,
+    gates: Gated | None,
+    keep: Collection[str],
+) -> dict[str, Obsolete]:
+    """The patches that may leave: file -> why.
+
+    Args:
+        git: A repository of our own with the new release.
+        carried: What became of all of them; those that were left out are not asked again.
+        target, commit: The new release.
+        gates: Asked about patches that conflict; None asks none.
+        keep: Patches that somebody wants to keep.
+    """
+    found: dict[str, Obsolete] = {}
+    asked = [one for one in carried if not one.left_out and one.patch.file not in keep]
+    for one in asked:
+        why = _stated(one.patch, target) or _gone(git, one, commit)
+        if why is None and gates is not None and one.how == "conflict":
+            mended = gates.mended(one.patch.file)
+            why = Obsolete(mended[0], mended[1]) if mended else None
+        if why is not None and one.how not in ("emptied", "set-aside"):
+            found[one.patch.file] = why
+    leaves = {*found, *(one.patch.file for one in carried if one.left_out)}
+    return {**found, **_tests(carried, leaves, keep)}
+
+
+def _stated(patch: Patch, target: str) -> Obsolete | None:
+    """What the patch itself says of the releases behind it."""
+    for status in patch.trailer("Upstream-Status"):
+        match = _FROM_ON.search(status)
+        try:
+            due = match is not None and version_of(match[1]) <= version_of(target)
+        except UsageError:
+            continue  # one of the two is no release
+        if due:
+            return Obsolete(f"its Upstream-Status: {status}")
+    return None
+
+
+def _tests(
+    carried: Sequence[Carried], leaves: Collection[str], keep: Collection[str]
+) -> dict[str, Obsolete]:
+    """The test of a patch stands directly behind it: without its patch it has nothing to test."""
+    found: dict[str, Obsolete] = {}
+    for fix, test in pairwise(carried):
+        name = test.patch.file
+        if fix.patch.file not in leaves or name in leaves or name in keep or test.left_out:
+            continue
+        if _is_test(test.patch) and not _is_test(fix.patch) and test.how != "set-aside":
+            found[name] = Obsolete(f"it is the test of {fix.patch.file}, which leaves")
+    return found
+
+
+def _is_test(patch: Patch) -> bool:
+    return all(path.startswith(_TESTS) for path in patch.paths)
+
+
+def _gone(git: Git, carried: Carried, commit: str) -> Obsolete | None:
+    """Where everything that a patch changes is nowhere any more."""
+    if carried.how != "conflict" or not carried.changes:
+        return None
+    names = dict.fromkeys(name for change in carried.changes for name in gone_names(change))
+    rest = [change for change in carried.changes if not _all_gone(change)]
+    if rest or any(_defined(git, commit, name) for _, name in names):
+        return None
+    evidence = [Evidence(path, 0, f"{name} is not there any more") for path, name in names]
+    evidence += [
+        Evidence(change.path, 0, "the file is not there any more")
+        for change in carried.changes
+        if not change.release and change.release_before
+    ]
+    return Obsolete("what it changes is nowhere any more", tuple(evidence)) if evidence else None
+
+
+def _all_gone(change: Change) -> bool:
+    if not change.release_before:
+        return False  # the series makes the file itself
+    if not change.release:
+        return True
+    tops = _tops(change)
+    return bool(tops) and tops <= {name for _, name in gone_names(change)}
+
+
+def gone_names(change: Change) -> list[tuple[str, str]]:
+    """The classes and functions of the old release that a patch works in and that left the file.
+
+    Returns:
+        (path, name) pairs.
+    """
+    if not is_python(change.was):
+        return []
+    old = set(outline(change.was, change.release_before).by_key)
+    new = set(outline(change.path, change.release).by_key)
+    return [(change.path, name) for name in sorted(_tops(change)) if name in old - new]
+
+
+def _tops(change: Change) -> set[str]:
+    """The outermost scopes that a patch works in; empty names for the file itself."""
+    before = outline(change.was, change.before)
+    return {before.at(each.run.old).split(".", 1)[0] for each in change.runs}
+
+
+def moved_to(git: Git, carried: Carried, commit: str) -> tuple[Evidence, ...]:
+    """Where the classes and functions are now that a conflicting patch works in."""
+    names = dict.fromkeys(
+        name for change in carried.changes for _, name in gone_names(change) if name
+    )
+    return tuple(place for name in names for place in _defined(git, commit, name))
+
+
+def _defined(git: Git, commit: str, name: str) -> tuple[Evidence, ...]:
+    """Where the new release defines a class or function of this name."""
+    if not name.isidentifier():
+        return ()
+    pattern = f"^(class|def|async def) {name}\\b"
+    listed = git.run(
+        "grep", "-n", "-z", "-E", "-e", pattern, commit, "--", "*.py", ok=(0, 1)
+    ).stdout
+    found = []
+    for line in listed.decode("utf-8", "surrogateescape").splitlines():
+        place, number, text = line.split("\0", 2)
+        path = place.partition(":")[2]
+        found.append(Evidence(path, int(number), f"{text.strip()} is here now"))
+    return tuple(found)
