@@ -1,0 +1,206 @@
+"""The scopes of a file: which class, function or section each of its lines belongs to.
+
+Python by its syntax tree, decorators included. Other languages by what a line looks like, as git
+names the function of a hunk; Markdown by its headings; anything else is one scope.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+from vpatch.patches.place import split_lines
+from vpatch.rebase.guard.pieces import Piece, Unreadable, pieces
+
+FILE = ""
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_PYTHON = (".py", ".pyi")
+# Languages whose functions start in the first column.
+_BRACES = (
+    *(".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".m", ".mm"),
+    *(".go", ".rs", ".js", ".ts", ".tsx", ".jsx", ".php", ".pl", ".pm", ".sh", ".awk"),
+)
+_HEADINGS = (".md", ".markdown")
+_STARTS = {
+    _BRACES: re.compile(rb"(?![A-Za-z_]\w*:(?!:))[A-Za-z_$][^;]*[({][^;]*$"),
+    _HEADINGS: re.compile(rb"#{1,6} "),
+}
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A class, a function, a section.
+
+    Attributes:
+        key: Its dotted name in the file; a second one of the same name ends in ``#2``.
+        kind: ``class``, ``function`` or ``section``.
+        start, end: Its lines, from 1, decorators included.
+        parent: Key of what it stands in; empty for the file.
+    """
+
+    key: str
+    kind: str
+    start: int
+    end: int
+    parent: str
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A file's lines, and whose they are.
+
+    Attributes:
+        lines: With their newlines.
+        scopes: In the order of their lines, outer before inner; the file itself is none of them.
+        python: It was read as Python.
+    """
+
+    lines: tuple[bytes, ...]
+    scopes: tuple[Scope, ...]
+    python: bool
+
+    @cached_property
+    def by_key(self) -> dict[str, Scope]:
+        """The scopes by their keys."""
+        return {scope.key: scope for scope in self.scopes}
+
+    @cached_property
+    def inner(self) -> list[str]:
+        """The key of the innermost scope of each line."""
+        keys = [FILE] * len(self.lines)
+        for scope in self.scopes:
+            keys[scope.start - 1 : scope.end] = [scope.key] * (scope.end - scope.start + 1)
+        return keys[: len(self.lines)]
+
+    @cached_property
+    def own(self) -> dict[str, list[int]]:
+        """The lines of each scope, from 1, without those of scopes inside it."""
+        found: dict[str, list[int]] = {FILE: [], **{scope.key: [] for scope in self.scopes}}
+        for number, key in enumerate(self.inner, start=1):
+            found[key].append(number)
+        return found
+
+    @cached_property
+    def counted(self) -> Counter[tuple[str, bytes]]:
+        """How often each line stands in each scope."""
+        return Counter(zip(self.inner, self.lines, strict=True))
+
+    def text(self, key: str) -> list[bytes]:
+        """The own lines of a scope; none where there is no such scope."""
+        return [self.lines[number - 1] for number in self.own.get(key, ())]
+
+    def span(self, key: str) -> Sequence[bytes]:
+        """All lines of a scope."""
+        if not key:
+            return self.lines
+        scope = self.by_key.get(key)
+        return self.lines[scope.start - 1 : scope.end] if scope else ()
+
+    def at(self, line: int) -> str:
+        """The key of the innermost scope of a line."""
+        return self.inner[line - 1] if 0 < line <= len(self.inner) else FILE
+
+
+def is_python(path: str) -> bool:
+    """Whether a file is read as Python."""
+    return path.endswith(_PYTHON)
+
+
+def outline(path: str, data: bytes) -> Outline:
+    """The scopes of a file."""
+    ending = path[path.rfind(".") :].lower()
+    kind = next((endings for endings in _STARTS if ending in endings), ())
+    return _outline(data, is_python(path), kind)
+
+
+@lru_cache(maxsize=512)
+def _outline(data: bytes, python: bool, kind: tuple[str, ...]) -> Outline:
+    lines = tuple(split_lines(data))
+    if python:
+        try:
+            found = list(_scopes(data))
+        except Unreadable:
+            return Outline(lines, (), python=False)
+        return Outline(lines, tuple(_numbered(found)), python=True)
+    return Outline(lines, tuple(_numbered(_sections(lines, kind))) if kind else (), python=False)
+
+
+def _scopes(data: bytes) -> Iterator[Scope]:
+    """The scopes of a Python file, its cut classes whole again.
+
+    Raises:
+        Unreadable: it does not parse.
+    """
+    waiting: list[Scope] = []  # a cut class and what is in it: it ends where its last piece does
+    for piece in pieces(data):
+        if not piece.owner:
+            yield from waiting
+            waiting = []
+            yield from _below(piece, piece.body, FILE)
+        elif piece.head:
+            yield from waiting
+            waiting = list(_below(piece, piece.body, FILE))
+        else:
+            around, *behind = piece.body
+            of, *inside = waiting
+            end = piece.line(around.end_lineno or around.lineno)
+            methods = _below(piece, getattr(around, "body", ()), piece.owner)
+            waiting = [replace(of, end=end), *inside, *methods]
+            if behind:
+                waiting += _below(piece, behind, FILE)
+    yield from waiting
+
+
+def _below(piece: Piece, body: Sequence[ast.AST], parent: str) -> Iterator[Scope]:
+    for node in body:
+        if isinstance(node, (ast.ClassDef, *_FUNCTIONS)):
+            key = f"{parent}.{_name(node)}" if parent else _name(node)
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            kind = "class" if isinstance(node, ast.ClassDef) else "function"
+            end = piece.line(node.end_lineno or node.lineno)
+            yield Scope(key, kind, piece.line(first), end, parent)
+            yield from _below(piece, node.body, key)
+        else:
+            for field in _BLOCKS:
+                inside = getattr(node, field, None)
+                if isinstance(inside, list):
+                    yield from _below(piece, inside, parent)
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _name(node: ast.ClassDef | Function) -> str:
+    """Its name; of a property's setter and of an overload with what tells it apart."""
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Attribute) and isinstance(decorator.value, ast.Name):
+            if decorator.value.id == node.name:
+                return f"{node.name}@{decorator.attr}"
+        elif isinstance(decorator, ast.Name) and decorator.id == "overload":
+            return f"{node.name}@overload"
+    return node.name
+
+
+def _sections(lines: Sequence[bytes], kind: tuple[str, ...]) -> Iterator[Scope]:
+    starts = [n for n, line in enumerate(lines, start=1) if _STARTS[kind].match(line.rstrip())]
+    for start, following in zip(starts, [*starts[1:], len(lines) + 1], strict=True):
+        name = b" ".join(lines[start - 1].split()).decode("utf-8", "replace")
+        yield Scope(name, "section", start, following - 1, FILE)
+
+
+def _numbered(found: Iterable[Scope]) -> Iterator[Scope]:
+    """Scopes of the same name told apart; what is inside them follows."""
+    seen: dict[str, int] = {}
+    named: dict[str, str] = {}  # the plain key of the innermost scope of a name -> its key
+    for scope in found:
+        parent = named.get(scope.parent, scope.parent)
+        plain = f"{parent}{scope.key[len(scope.parent) :]}" if scope.parent else scope.key
+        seen[plain] = seen.get(plain, 0) + 1
+        key = plain if seen[plain] == 1 else f"{plain}#{seen[plain]}"
+        named[scope.key] = key
+        yield Scope(key, scope.kind, scope.start, scope.end, parent)
