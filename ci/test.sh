@@ -55,6 +55,9 @@ for step in "${steps[@]}"; do
         unit | real) need quilt quilt "which the tests compare vpatch with" ;;
         engine) need g++ g++ "with which torch compiles on a CPU" ;;
     esac
+    if [ "$step" = real ] && ! command -v google-chrome >/dev/null 2>&1; then
+        need chromium chromium "in which the tests look at the page of vpatch status"
+    fi
     if ! declare -F "step_$step" >/dev/null; then
         say "There is no step '$step': ${all[*]}."
         exit 2

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from html import escape
 
 from vpatch.report import printable
 from vpatch.status.cell import MEANING, Cell, Row, first_few
 from vpatch.status.collect import Status
 
-_SPECIAL = "\\`*_{}[]<>()#+-.!|~&"
+_SPECIAL = "\\`*_{}[]()#+!|~"
 
 
 def to_markdown(status: Status) -> str:
@@ -93,4 +94,5 @@ def evidence(cell: Cell) -> list[tuple[str, Sequence[str]]]:
 
 def escaped(text: str) -> str:
     """A text in which nothing is Markdown, on one line."""
-    return "".join(f"\\{char}" if char in _SPECIAL else char for char in printable(text))
+    plain = escape(printable(text), quote=False)
+    return "".join(f"\\{char}" if char in _SPECIAL else char for char in plain)
