@@ -178,8 +178,8 @@ def test_an_unknown_tag_is_told_from_one_without_a_pin(tmp_path: Path) -> None:
         pinned(repo, "0.17.0", released=released)
     assert (caught.value.code, caught.value.exit_code) == ("no-pin", 2)
     assert caught.value.hint == (
-        "Nearest pins: v0.16.0, v0.17.1. `vpatch rebase`, which is to carry a series to v0.17.0, "
-        "does not exist yet."
+        "Nearest pins: v0.16.0, v0.17.1. `vpatch rebase FROM v0.17.0` carries the series of "
+        "another release to it."
     )
     with pytest.raises(UsageError, match=r"there is no vLLM release v0\.17\.9") as caught:
         pinned(repo, "v0.17.9", released=released)

@@ -42,3 +42,11 @@ def version_of(tag: str) -> Version:
         UsageError: The text is not a release tag.
     """
     return Version(parse_tag(tag).removeprefix("v"))
+
+
+def is_tag(text: str) -> bool:
+    """Whether a text is a release tag, spelled as upstream spells it."""
+    try:
+        return parse_tag(text) == text
+    except UsageError:
+        return False

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from vpatch.errors import HostError, UsageError
+from vpatch.errors import HostError
 from vpatch.findings import Finding, FindingsError
 from vpatch.patches.diffpath import is_inside
-from vpatch.tags import parse_tag
+from vpatch.patches.origin import Origin, origin_table, read_origin
+from vpatch.patches.tomltable import Table
+from vpatch.tags import is_tag
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -79,6 +81,7 @@ class Pin:
         sources: kind (``sdist``, ``wheel``, ``git``) -> Source.
         blobs: path -> blob id at the base, for every existing file that the series touches.
         wheels: architecture -> upstream's wheel.
+        origin: Where `vpatch rebase` took the series from; None where it was made by hand.
     """
 
     schema: int
@@ -89,6 +92,7 @@ class Pin:
     sources: Mapping[str, Source]
     blobs: Mapping[str, str]
     wheels: Mapping[str, PinnedWheel]
+    origin: Origin | None = None
 
     @property
     def local_version(self) -> str:
@@ -121,7 +125,7 @@ class Pin:
         except (ValueError, RecursionError) as error:
             message = f"the file is not TOML: {error}"
             raise FindingsError([Finding(name, None, "bad-pin", message)]) from error
-        return _read_pin(_Table(table, name))
+        return _read_pin(Table(table, name))
 
     def to_toml(self) -> bytes:
         """The file's bytes: one order, one spelling."""
@@ -139,6 +143,7 @@ class Pin:
                 for arch, wheel in sorted(self.wheels.items())
             },
             "blobs": dict(sorted(self.blobs.items())),
+            **({"origin": origin_table(self.origin)} if self.origin else {}),
         }
         return _HEADING + tomli_w.dumps(table).encode("utf-8")
 
@@ -150,59 +155,7 @@ def _source_table(source: Source) -> dict[str, str]:
     return {**archive, "commit": source.commit, **other, **trees}
 
 
-class _Table:
-    """A TOML table that is taken apart key by key, until nothing is left."""
-
-    def __init__(self, table: dict[str, Any], file: str, name: str = "") -> None:
-        self.table = dict(table)
-        self.file = file
-        self.name = name
-
-    def text(self, key: str, valid: Callable[[str], object]) -> str:
-        value = self._take(key, str, "a string")
-        if not valid(value):
-            raise self.refused(key, f"cannot be {value!r}")
-        return str(value)
-
-    def optional(self, key: str, valid: Callable[[str], object]) -> str:
-        return self.text(key, valid) if key in self.table else ""
-
-    def number(self, key: str, least: int) -> int:
-        value = self._take(key, int, "a whole number")
-        if isinstance(value, bool) or value < least:
-            raise self.refused(key, f"is to be a whole number from {least} on, not {value!r}")
-        return int(value)
-
-    def inner(self, key: str) -> _Table:
-        return _Table(self._take(key, dict, "a table"), self.file, self._full(key))
-
-    def keys(self, valid: Callable[[str], object], what: str) -> list[str]:
-        for key in self.table:
-            if not valid(key):
-                raise self.refused(key, f"is not {what}")
-        return list(self.table)
-
-    def end(self) -> None:
-        for key in self.table:
-            raise self.refused(key, "is a key that a pin does not have")
-
-    def refused(self, key: str, message: str) -> FindingsError:
-        finding = Finding(self.file, None, "bad-pin", f"`{self._full(key)}` {message}")
-        return FindingsError([finding])
-
-    def _take(self, key: str, kind: type, what: str) -> Any:
-        if key not in self.table:
-            raise self.refused(key, "is missing")
-        value = self.table.pop(key)
-        if not isinstance(value, kind):
-            raise self.refused(key, f"is to be {what}, not {value!r}")
-        return value
-
-    def _full(self, key: str) -> str:
-        return f"{self.name}.{key}" if self.name else key
-
-
-def _read_pin(table: _Table) -> Pin:
+def _read_pin(table: Table) -> Pin:
     schema = table.number("schema", 1)
     if schema != SCHEMA:
         raise table.refused("schema", f"is {schema}; this vpatch knows {SCHEMA}")
@@ -215,19 +168,20 @@ def _read_pin(table: _Table) -> Pin:
         sources=_read_sources(table.inner("sources")),
         wheels=_read_wheels(table.inner("wheels")),
         blobs=_read_blobs(table.inner("blobs")),
+        origin=read_origin(table.inner("origin")) if "origin" in table.table else None,
     )
     table.end()
     return pin
 
 
-def _read_sources(table: _Table) -> dict[str, Source]:
+def _read_sources(table: Table) -> dict[str, Source]:
     kinds = table.keys(KINDS.__contains__, f"a kind of source: {', '.join(KINDS)}")
     if not kinds:
         raise table.refused(KINDS[0], "is missing, and so is every other kind of source")
     return {kind: _read_source(table.inner(kind), kind) for kind in kinds}
 
 
-def _read_source(table: _Table, kind: str) -> Source:
+def _read_source(table: Table, kind: str) -> Source:
     archive = kind != "git"
     source = Source(
         file=table.text("file", _FILE_NAME.fullmatch) if archive else "",
@@ -241,12 +195,12 @@ def _read_source(table: _Table, kind: str) -> Source:
     return source
 
 
-def _read_wheels(table: _Table) -> dict[str, PinnedWheel]:
+def _read_wheels(table: Table) -> dict[str, PinnedWheel]:
     arches = table.keys(ARCHES.__contains__, f"an architecture: {', '.join(ARCHES)}")
     return {arch: _read_wheel(table.inner(arch)) for arch in arches}
 
 
-def _read_wheel(table: _Table) -> PinnedWheel:
+def _read_wheel(table: Table) -> PinnedWheel:
     wheel = PinnedWheel(
         file=table.text("file", lambda name: _FILE_NAME.fullmatch(name) and name.endswith(".whl")),
         sha256=table.text("sha256", _SHA256.fullmatch),
@@ -256,14 +210,6 @@ def _read_wheel(table: _Table) -> PinnedWheel:
     return wheel
 
 
-def _read_blobs(table: _Table) -> dict[str, str]:
+def _read_blobs(table: Table) -> dict[str, str]:
     paths = table.keys(is_inside, "a path inside the tree")
     return {path: table.text(path, _OBJECT_ID.fullmatch) for path in paths}
-
-
-def is_tag(text: str) -> bool:
-    """Whether a text is a release tag, spelled as upstream spells it."""
-    try:
-        return parse_tag(text) == text
-    except UsageError:
-        return False

@@ -9,6 +9,7 @@ from vpatch.errors import FindingError, UsageError
 from vpatch.findings import Finding, FindingsError
 from vpatch.git import Git
 from vpatch.patches.apply import OFFSET, Applied, apply_series
+from vpatch.patches.origin import Origin
 from vpatch.patches.pin import PIN, SCHEMA, Pin, PinnedWheel, Source
 from vpatch.patches.repo import pin_findings
 from vpatch.patches.series import Series
@@ -23,6 +24,7 @@ def make_pin(
     releases: Sequence[Release],
     wheels: Sequence[Artifact],
     previous: Pin | None = None,
+    origin: Origin | None = None,
 ) -> Pin:
     """The pin of a series.
 
@@ -32,6 +34,7 @@ def make_pin(
         wheels: Upstream's wheels, one for each architecture; those of ``previous`` are kept.
         previous: The pin so far. Its revision is kept while the series' bytes are the same, and
             the next one is taken when they are not.
+        origin: Where a rebase took the series from; by default what ``previous`` says.
 
     Raises:
         PatchConflictError: a patch does not fit one of the sources.
@@ -58,6 +61,7 @@ def make_pin(
         sources={source.kind: source.pinned for source in sources},
         blobs={path: blob for source in sources for path, blob in source.blobs.items()},
         wheels={**(previous.wheels if previous else {}), **_wheels(wheels)},
+        origin=origin or (previous.origin if previous else None),
     )
     name = str(series.folder / PIN)
     known = [wheel for wheel in wheels if previous and wheel.arch in previous.wheels]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from vpatch.errors import HostError, UsageError
 from vpatch.findings import Finding, FindingsError
-from vpatch.patches.pin import PIN, Pin, is_tag
+from vpatch.patches.pin import PIN, Pin
 from vpatch.patches.series import LISTING, Series
-from vpatch.tags import parse_tag, version_of
+from vpatch.tags import is_tag, parse_tag, version_of
 
 PATCHES = "patches"
 REPO_VARIABLE = "VPATCH_REPO"
@@ -161,8 +161,8 @@ def _nearest_pins(repo: Path, tag: str) -> str:
 
 
 def _rebase_to(tag: str) -> str:
-    """Where a series for a release will come from. To be changed when the verb is there."""
-    return f"`vpatch rebase`, which is to carry a series to {tag}, does not exist yet."
+    """Where a series for a release comes from."""
+    return f"`vpatch rebase FROM {tag}` carries the series of another release to it."
 
 
 def _no_pin(repo: Path, tag: str, released: Collection[str] | None) -> UsageError:

@@ -6,17 +6,22 @@ import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vpatch.errors import FindingError
 from vpatch.findings import Finding, FindingsError
 from vpatch.git import Git
 from vpatch.patches.apply import is_set_aside
 from vpatch.patches.export import NewSeries, is_ours, series_files
+from vpatch.patches.origin import Origin
 from vpatch.patches.pin import PIN, Pin
 from vpatch.patches.pinning import make_pin
 from vpatch.patches.series import LISTING, Series, lint
 from vpatch.patches.swap import Content, Replacement
 from vpatch.upstream.mirror import Release
+
+if TYPE_CHECKING:
+    from vpatch.upstream.index import Artifact
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,23 @@ class Rewritten:
     pin: Pin
     files: Mapping[str, bytes]
     changed: bool
+
+
+@dataclass(frozen=True)
+class Birth:
+    """What a series that moves to another release brings along.
+
+    Attributes:
+        tag: The release.
+        listing: The ``series`` file so far.
+        wheels: Upstream's wheels.
+        origin: Where the series comes from.
+    """
+
+    tag: str
+    listing: bytes
+    wheels: Sequence[Artifact]
+    origin: Origin
 
 
 @dataclass(frozen=True)
@@ -52,11 +74,12 @@ def verified(
     *,
     folder: Path,
     before: Content,
-    pin: Pin,
+    pin: Pin | None,
     new: NewSeries,
     releases: Sequence[Release],
     wanted: Wanted,
     tolerated: Collection[str] = (),
+    birth: Birth | None = None,
 ) -> Rewritten:
     """Reads a new series as any user would, applies it to every source, and makes its pin.
 
@@ -64,11 +87,12 @@ def verified(
         git: A repository of our own that has the objects of the mirror and of the branch.
         folder: ``patches/TAG``; it is not written.
         before: What it holds (``read_folder``).
-        pin: Its pin so far.
+        pin: Its pin so far; None only with ``birth``.
         new: What the series is to be.
         releases: The release in every kind of source that the pin has.
         wanted: What has to come out.
         tolerated: Codes of lint's findings that do not stand in the way.
+        birth: Given where the series comes from another release.
 
     Raises:
         FindingsError: lint finds something, or a patch does not fit a source in place.
@@ -76,9 +100,19 @@ def verified(
         FindingError: another tree comes out than the wanted one.
         HostError: git failed, or the disk refused.
     """
-    files = series_files(before[LISTING][2], new)
-    series = _read_again(files, folder, pin.tag, tolerated)
-    made = make_pin(git, series=series, releases=releases, wheels=(), previous=pin)
+    if birth is None and pin is None:
+        raise ValueError("a series that is not born has a pin")
+    tag = birth.tag if birth else pin.tag if pin else ""
+    files = series_files(birth.listing if birth else before[LISTING][2], new)
+    series = _read_again(files, folder, tag, tolerated)
+    made = make_pin(
+        git,
+        series=series,
+        releases=releases,
+        wheels=birth.wheels if birth else (),
+        previous=pin,
+        origin=birth.origin if birth else None,
+    )
     for release in releases:
         _check_tree(git, series, release, made.sources[release.kind].patched_tree, wanted)
     files[PIN] = made.to_toml()

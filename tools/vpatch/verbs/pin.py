@@ -91,17 +91,46 @@ def _checked(tag: str, mirror: Mirror, evidence: _Evidence) -> Report:
 
 
 def _gather(tag: str, folder: Path, upstream: Upstream) -> _Evidence:
-    from vpatch.upstream.index import Index  # noqa: PLC0415 - the network stack loads where it is used
-
-    index = Index.from_pip_config()
     before = Pin.read(folder / PIN) if (folder / PIN).is_file() else None
-    wheels = (index.find(PROJECT, version_of(tag), "wheel", arch) for arch in ARCHES)
     return _Evidence(
         series=Series.read(folder, tag),
         before=before,
         releases=tuple(_fetch_kind(tag, upstream, before, kind) for kind in _kinds(upstream)),
-        wheels=tuple(wheel for wheel in wheels if wheel is not None),
+        wheels=listed_wheels(tag),
     )
+
+
+def listed_wheels(tag: str) -> tuple[Artifact, ...]:
+    """Upstream's wheels of a release, as the index lists them."""
+    from vpatch.upstream.index import Index  # noqa: PLC0415 - the network stack loads where it is used
+
+    index = Index.from_pip_config()
+    wheels = (index.find(PROJECT, version_of(tag), "wheel", arch) for arch in ARCHES)
+    return tuple(wheel for wheel in wheels if wheel is not None)
+
+
+def every_source(tag: str, upstream: Upstream, before: Pin | None) -> tuple[Release, ...]:
+    """A release in every kind of source that there is of it: some have no sdist.
+
+    Args:
+        before: Its pin, whose kinds there have to be.
+
+    Raises:
+        UsageError: there is no such release.
+        HostError: network, disk, hash, hostile archive.
+    """
+    releases = (_fetch_or_none(tag, upstream, before, kind) for kind in _kinds(upstream))
+    return tuple(release for release in releases if release is not None)
+
+
+def _fetch_or_none(tag: str, upstream: Upstream, before: Pin | None, kind: Kind) -> Release | None:
+    wanted = kind != "sdist" or (before is not None and kind in before.sources)
+    try:
+        return _fetch_kind(tag, upstream, before, kind)
+    except UsageError as error:
+        if wanted or error.code != "unknown-tag":
+            raise
+        return None
 
 
 def _kinds(upstream: Upstream) -> tuple[Kind, ...]:
