@@ -2,7 +2,8 @@
 
 Three things say so, each with evidence and each as a question to a person: the patch's own
 Upstream-Status names the release from which on upstream has its own; what its hunks stand in is
-nowhere any more; the gates that the patch turned green are green on the new release as it is.
+nowhere any more; the gates that the patch turned green are green on the new release as it is. The
+last one is less than all that a patch does: such a patch conflicts until a person lets it go.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from vpatch.git import Git
 from vpatch.patches.patch import Patch
 from vpatch.rebase.gated import Gated
 from vpatch.rebase.guard.outline import is_python, outline
-from vpatch.rebase.model import Carried, Change, Evidence
+from vpatch.rebase.model import Carried, Change, Choices, Evidence
 from vpatch.tags import version_of
 
 _FROM_ON = re.compile(r"\bfrom (v\d[\w.]*\d|v\d) on\b")
@@ -38,7 +39,7 @@ def find_obsolete(
     target: str,
     commit: str,
     gates: Gated | None,
-    keep: Collection[str],
+    choices: Choices,
 ) -> dict[str, Obsolete]:
     """The patches that may leave: file -> why.
 
@@ -46,20 +47,31 @@ def find_obsolete(
         git: A repository of our own with the new release.
         carried: What became of all of them; those that were left out are not asked again.
         target, commit: The new release.
-        gates: Asked about patches that conflict; None asks none.
-        keep: Patches that somebody wants to keep.
+        gates: Asked about patches that a person lets go; None asks none.
+        choices: Patches that somebody wants to keep, and what was accepted.
     """
     found: dict[str, Obsolete] = {}
+    keep = choices.keep
     asked = [one for one in carried if not one.left_out and one.patch.file not in keep]
     for one in asked:
         why = _stated(one.patch, target) or _gone(git, one, commit)
-        if why is None and gates is not None and one.how == "conflict":
-            mended = gates.mended(one.patch.file)
-            why = Obsolete(mended[0], mended[1]) if mended else None
+        if why is None and question_name(one.patch) in choices.accept:
+            why = by_gates(one, gates)
         if why is not None and one.how not in ("emptied", "set-aside"):
             found[one.patch.file] = why
     leaves = {*found, *(one.patch.file for one in carried if one.left_out)}
     return {**found, **_tests(carried, leaves, keep)}
+
+
+def question_name(patch: Patch) -> str:
+    """What ``--accept`` calls the leaving of a patch."""
+    return f"{patch.file}:obsolete"
+
+
+def by_gates(carried: Carried, gates: Gated | None) -> Obsolete | None:
+    """What the gates say of a patch that conflicts."""
+    mended = gates.mended(carried.patch.file) if gates and carried.how == "conflict" else None
+    return Obsolete(*mended) if mended else None
 
 
 def _stated(patch: Patch, target: str) -> Obsolete | None:

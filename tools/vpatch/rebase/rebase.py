@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from vpatch.git import Git
 from vpatch.patches.series import Series
 from vpatch.rebase.carry import Target, carry
 from vpatch.rebase.gated import Gated
+from vpatch.rebase.guard.change import Reader
+from vpatch.rebase.guard.guard import guarded
 from vpatch.rebase.model import Carried, Choices, Rebased, RebasedPatch
-from vpatch.rebase.obsolete import Obsolete, find_obsolete, moved_to
-from vpatch.rebase.snapshot import Snapshot
-from vpatch.rebase.steps import read_steps
-from vpatch.rebase.verdict import judged, left_as_obsolete
+from vpatch.rebase.obsolete import Obsolete, by_gates, find_obsolete, moved_to
+from vpatch.rebase.snapshot import History, Snapshot
+from vpatch.rebase.steps import Step, read_steps
+from vpatch.rebase.verdict import judged, left_as_obsolete, maybe_obsolete
 
 _NO_CHOICES = Choices()
+# How a patch may have been carried so that the guard has something to look at.
+_IN_DOUBT = frozenset({"clean", "offset", "three-way", "resolved"})
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ def rebase(
     left: dict[str, Obsolete] = {}
     while True:
         carried = carry(git, steps, base, onto, choices=choices, leave=left)
-        more = find_obsolete(git, carried, target.name, target.commit, gated, choices.keep)
+        more = find_obsolete(git, carried, target.name, target.commit, gated, choices)
         if not more:
             break
         # What stood behind a patch that leaves is tried without it.
@@ -69,6 +74,8 @@ def rebase(
     head = next((one.commit for one in reversed(carried) if one.commit), target.commit)
     trees = git.output("rev-parse", f"{target.commit}^{{tree}}", f"{head}^{{tree}}").decode()
     base_tree, tree = trees.split()
+    reasons = [left.get(one.patch.file) or by_gates(one, gated) for one in carried]
+    zipped = zip(carried, reasons, _views(base, onto.files, steps, carried), strict=True)
     return Rebased(
         source=source.name,
         target=target.name,
@@ -76,14 +83,39 @@ def rebase(
         base_tree=base_tree,
         head=head,
         tree=tree,
-        patches=tuple(_judged(git, target, one, left) for one in carried),
+        patches=tuple(_judged(git, target, one, why, views) for one, why, views in zipped),
         accepted=tuple(choices.accept),
     )
 
 
-def _judged(git: Git, target: Side, carried: Carried, left: dict[str, Obsolete]) -> RebasedPatch:
-    obsolete = left.get(carried.patch.file)
-    if obsolete is not None:
+def _judged(
+    git: Git,
+    target: Side,
+    carried: Carried,
+    obsolete: Obsolete | None,
+    views: tuple[Reader, Reader],
+) -> RebasedPatch:
+    if obsolete is not None and carried.left_out:
         return left_as_obsolete(carried, obsolete)
     places = moved_to(git, carried, target.commit) if carried.how == "conflict" else ()
-    return judged(carried, places)
+    patch = judged(carried, places)
+    if obsolete is not None:
+        return maybe_obsolete(patch, obsolete)
+    if carried.how not in _IN_DOUBT:
+        return patch
+    old, new = views
+    by_hand = carried.how == "resolved"
+    doubts = guarded(patch.file, carried.changes, by_hand=by_hand, old=old, new=new)
+    return replace(patch, questions=(*patch.questions, *doubts))
+
+
+def _views(
+    base: Snapshot, onto: Snapshot, steps: Sequence[Step], carried: Sequence[Carried]
+) -> Iterator[tuple[Reader, Reader]]:
+    """Both trees as they are behind each patch."""
+    old, new = History(base), History(onto)
+    for number, (step, one) in enumerate(zip(steps, carried, strict=True)):
+        old.add(number, step.after)
+        new.add(number, one.files)
+    for number in range(len(carried)):
+        yield old.reader(number), new.reader(number)

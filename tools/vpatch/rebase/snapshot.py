@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from vpatch.git import Git
 from vpatch.rebase.model import Entry, Files
@@ -74,3 +74,32 @@ class Snapshot:
     def update(self, files: Files) -> None:
         """Changes files."""
         self._changed.update(files)
+
+
+class History:
+    """A tree as it was behind each of some patches.
+
+    Args:
+        start: The tree before all of them, as it was read.
+    """
+
+    def __init__(self, start: Snapshot) -> None:
+        self.start = start
+        self._changes: dict[str, list[tuple[int, Entry | None]]] = {}
+
+    def add(self, number: int, files: Files) -> None:
+        """Says what a patch made; numbers grow."""
+        for path, entry in files.items():
+            self._changes.setdefault(path, []).append((number, entry))
+
+    def reader(self, number: int) -> Callable[[str], bytes | None]:
+        """Reads files as they are behind the patch of this number."""
+
+        def read(path: str) -> bytes | None:
+            entry = self.start.original(path)
+            for when, changed in self._changes.get(path, ()):
+                if when <= number:
+                    entry = changed
+            return entry.data if entry is not None else None
+
+        return read

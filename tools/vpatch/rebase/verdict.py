@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vpatch.rebase.absorb import Standing, standing
 from vpatch.rebase.hunks import Run
@@ -17,7 +17,7 @@ from vpatch.rebase.model import (
     Verdict,
 )
 from vpatch.rebase.moves import SURE
-from vpatch.rebase.obsolete import Obsolete
+from vpatch.rebase.obsolete import Obsolete, question_name
 
 _WHY = {
     "content": "both sides changed the same lines",
@@ -45,11 +45,27 @@ class _Found:
 
 def left_as_obsolete(carried: Carried, obsolete: Obsolete) -> RebasedPatch:
     """The verdict on a patch that was left out, and whether it may be."""
-    patch, why = carried.patch, obsolete.why
+    verdict = Verdict("obsolete", obsolete.why, obsolete.evidence)
+    return RebasedPatch(carried, verdict, (_obsolete_question(carried, obsolete),))
+
+
+def maybe_obsolete(patch: RebasedPatch, obsolete: Obsolete) -> RebasedPatch:
+    """A patch that conflicts, and that may have nothing to do: a person says whether it may go."""
+    verdict = patch.verdict
+    told = replace(
+        verdict,
+        why=f"{verdict.why}; {obsolete.why}",
+        evidence=(*verdict.evidence, *obsolete.evidence),
+    )
+    question = _obsolete_question(patch.carried, obsolete)
+    return replace(patch, verdict=told, questions=(*patch.questions, question))
+
+
+def _obsolete_question(carried: Carried, obsolete: Obsolete) -> Question:
+    patch = carried.patch
     first = next(iter(obsolete.evidence), Evidence(patch.paths[0], 0, ""))
-    text = f"{patch.subject!r} would leave: {why}"
-    asked = Question(f"{patch.file}:obsolete", "obsolete", first.path, first.line, text)
-    return RebasedPatch(carried, Verdict("obsolete", why, obsolete.evidence), (asked,))
+    text = f"{patch.subject!r} may leave: {obsolete.why}"
+    return Question(question_name(patch), "obsolete", first.path, first.line, text)
 
 
 def judged(carried: Carried, places: Sequence[Evidence] = ()) -> RebasedPatch:
