@@ -24,6 +24,24 @@ if TYPE_CHECKING:
     multiple=True,
     help="Let this question stand, as the report names it. Can be given again.",
 )
+@click.option(
+    "--keep",
+    metavar="PATCH",
+    multiple=True,
+    help="Carry this patch, though it may have nothing to do in TO. Can be given again.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write the series to this folder. [default: patches/TO]",
+)
+@click.option("--replace", is_flag=True, help="Let another series that is there go.")
+@click.option(
+    "--commit",
+    is_flag=True,
+    help="Commit patches/TO; what leaves the series leaves in a commit of its own.",
+)
 @click.option("--markdown", is_flag=True, help="The report as Markdown, for a pull request.")
 @click.option(
     "--onto-git",
@@ -49,6 +67,10 @@ def rebase(
     target: str,
     dry_run: bool,
     accept: Sequence[str],
+    keep: Sequence[str],
+    out: Path | None,
+    replace: bool,
+    commit: bool,
     markdown: bool,
     onto_git: str | None,
     kind: ArchiveKind | None,
@@ -59,9 +81,21 @@ def rebase(
 
     Each patch is put on TO by a three-way merge with the exact files that it was made on. What
     upstream has by now is found by where it stands, hunk by hunk, and named with its evidence.
+    Without conflicts and open questions the new series is verified on every source of TO and
+    written, with its pin.
     """
     from vpatch.verbs import rebase as verb
 
-    wish = verb.Wish(tuple(accept), dry_run, markdown, onto_git, Path.cwd())
+    wish = verb.Wish(
+        accept=tuple(accept),
+        keep=tuple(keep),
+        dry_run=dry_run,
+        out=out,
+        replace=replace,
+        commit=commit,
+        markdown=markdown,
+        onto_git=onto_git,
+        here=Path.cwd(),
+    )
     upstream = upstream_of(run, upstream_git, kind)
     run.finish(verb.run(source, target, repo_of(repo), upstream, wish))

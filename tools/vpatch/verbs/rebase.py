@@ -10,17 +10,23 @@ from pathlib import Path
 from vpatch import pipeline
 from vpatch.errors import UsageError
 from vpatch.git import Git
+from vpatch.patches.export import is_ours
 from vpatch.patches.pin import PIN, Pin
 from vpatch.patches.repo import series_folder
 from vpatch.patches.repository import find_repository, scratch_repository
+from vpatch.patches.rewrite import write
 from vpatch.patches.series import Series
+from vpatch.patches.swap import replacing
 from vpatch.pipeline import Upstream
 from vpatch.rebase.model import Choices, Rebased
 from vpatch.rebase.rebase import Side, rebase
+from vpatch.rebase.record import find_place, make_commits, take
+from vpatch.rebase.write import written_out
 from vpatch.report import Report
 from vpatch.tags import parse_tag
 from vpatch.upstream.mirror import Mirror
-from vpatch.verbs.rebase_report import report
+from vpatch.verbs.pin import every_source, listed_wheels
+from vpatch.verbs.rebase_report import Written, report
 
 
 @dataclass(frozen=True)
@@ -29,14 +35,22 @@ class Wish:
 
     Attributes:
         accept: ``--accept``: names of questions that may stand.
+        keep: ``--keep``: patches that do not leave as obsolete.
         dry_run: ``--dry-run``: write nothing.
+        out: ``--out``: the folder for the series, in the place of ``patches/TO``.
+        replace: ``--replace``: a series of TO that differs may go.
+        commit: ``--commit``: commit it as well.
         markdown: ``--markdown``: the report as Markdown.
         onto_git: ``--onto-git``: a revision of the repository of ``here`` in the place of TO.
         here: The current folder.
     """
 
     accept: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
     dry_run: bool = False
+    out: Path | None = None
+    replace: bool = False
+    commit: bool = False
     markdown: bool = False
     onto_git: str | None = None
     here: Path = Path()
@@ -58,19 +72,73 @@ class Ground:
 
 
 def run(source: str, target: str, repo: Path, upstream: Upstream, wish: Wish) -> Report:
-    """Carries the series of one release to another.
+    """Carries the series of one release to another, and writes it where nothing is in the way.
 
     Raises:
-        UsageError: no such tag, no pin for ``source``, or both are the same.
+        UsageError: no such tag, no pin for ``source``, or both are the same; another series is
+            there already; options that do not go together.
         FindingError: a release is not the pinned one.
         ConflictError: the series does not fit the release that it is made for.
         HostError: git, network, disk.
     """
+    _check(wish)
     with ground(source, target, repo, upstream, wish) as found:
-        choices = Choices(accept=wish.accept)
+        choices = Choices(accept=wish.accept, keep=wish.keep)
         rebased = rebase(found.git, found.series, found.source, found.target, choices)
-        _check_accepted(rebased, wish)
-    return report(rebased, markdown=wish.markdown)
+        _check_names(found.series, rebased, wish)
+        if rebased.exit_code or wish.dry_run:
+            return report(rebased, markdown=wish.markdown)
+        written = _written(found, rebased, repo, upstream, wish)
+        return report(rebased, written, markdown=wish.markdown)
+
+
+def _check(wish: Wish) -> None:
+    for wrong, why in (
+        (wish.onto_git and not wish.dry_run, "--onto-git is for --dry-run: a pin needs a release"),
+        (wish.commit and (wish.out or wish.dry_run), "--commit is for patches/TO, written"),
+    ):
+        if wrong:
+            raise UsageError(why, hint="vpatch rebase --help", code="usage")
+
+
+def _written(
+    found: Ground, rebased: Rebased, repo: Path, upstream: Upstream, wish: Wish
+) -> Written:
+    tag = rebased.target
+    folder = wish.out.absolute() if wish.out else series_folder(repo, tag)
+    place = find_place(folder) if wish.commit else None
+    pin = _pin_of(repo, tag)
+    releases = every_source(tag, upstream, pin)
+    wheels = () if pin is not None and pin.wheels else listed_wheels(tag)
+    with replacing(folder, on_wait=upstream.progress.say) as replacement:
+        new, rewritten = written_out(
+            found.git,
+            tag=tag,
+            old=found.series,
+            rebased=rebased,
+            folder=folder,
+            before=replacement.before,
+            pin=pin,
+            releases=releases,
+            wheels=wheels,
+        )
+        there = any(is_ours(name) for name in replacement.before)
+        if there and rewritten.changed and not wish.replace:
+            raise UsageError(
+                f"{folder} holds another series already",
+                hint="Write elsewhere with --out DIR and compare, or let it go with --replace.",
+                code="series-exists",
+            )
+        commits: tuple[str, ...] = ()
+        if place is not None and rewritten.pin.origin is not None and rewritten.changed:
+            commits = make_commits(
+                place, found.series, new, rewritten.pin.origin, tag, rewritten.files
+            )
+        write(replacement, rewritten)
+        if place is not None and commits:
+            ours = {name for name in replacement.before if is_ours(name)}
+            take(place, commits, sorted({*ours, *rewritten.files}))
+    return Written(folder, rewritten, new, commits)
 
 
 @contextmanager
@@ -115,7 +183,7 @@ def _pin_of(repo: Path, tag: str) -> Pin | None:
     return Pin.read(path) if path.is_file() else None
 
 
-def _check_accepted(rebased: Rebased, wish: Wish) -> None:
+def _check_names(series: Series, rebased: Rebased, wish: Wish) -> None:
     """A name that is no question is a mistake: it might be meant for another one."""
     asked = {question.name for patch in rebased.patches for question in patch.questions}
     wrong = [name for name in wish.accept if name not in asked]
@@ -124,4 +192,12 @@ def _check_accepted(rebased: Rebased, wish: Wish) -> None:
             f"--accept names {wrong[0]!r}, which nothing asks",
             hint="`vpatch rebase FROM TO --dry-run` lists what is asked, with names.",
             code="nothing-to-accept",
+        )
+    names = [patch.file for patch in series.patches]
+    unknown = [name for name in wish.keep if name not in names]
+    if unknown:
+        raise UsageError(
+            f"--keep names {unknown[0]!r}, which is no patch of {series.tag}",
+            hint=f"The patches: {', '.join(names) or 'none'}.",
+            code="no-such-patch",
         )

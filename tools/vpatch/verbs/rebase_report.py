@@ -3,22 +3,48 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
+from vpatch.patches.export import NewSeries
+from vpatch.patches.rewrite import Rewritten
 from vpatch.rebase.model import Question, Rebased, RebasedPatch
 from vpatch.report import Report, lines, plain, printable, table
 
 _SHOWN = 4
 
 
-def report(rebased: Rebased, *, markdown: bool = False) -> Report:
-    """A rebase that was not written."""
-    text = Text(_markdown(rebased)) if markdown else _text(rebased)
-    return Report("rebase", as_dict(rebased), text, exit_code=rebased.exit_code)
+@dataclass(frozen=True)
+class Written:
+    """What was written.
+
+    Attributes:
+        commits: ``--commit``: the commits in the user's repository.
+    """
+
+    folder: Path
+    rewritten: Rewritten
+    new: NewSeries
+    commits: tuple[str, ...] = ()
+
+
+def report(rebased: Rebased, written: Written | None = None, *, markdown: bool = False) -> Report:
+    """A rebase, and the folder where it was written."""
+    data = as_dict(rebased)
+    if written is not None:
+        data["written"] = written.rewritten.changed
+        data["folder"] = str(written.folder)
+        data["revision"] = written.rewritten.pin.revision
+        data["series"] = list(written.new.rows)
+        data["commits"] = list(written.commits)
+    text = Text(_markdown(rebased)) if markdown else _text(rebased, written)
+    return Report("rebase", data, text, exit_code=rebased.exit_code)
 
 
 def as_dict(rebased: Rebased) -> dict[str, Any]:
@@ -88,7 +114,7 @@ def next_step(rebased: Rebased) -> str:
     return f"Look at each, then: {command} {names}"
 
 
-def _text(rebased: Rebased) -> RenderableType:
+def _text(rebased: Rebased, written: Written | None) -> RenderableType:
     rows = [_row(patch) for patch in rebased.patches]
     return lines(
         table(("verdict", "patch", "why"), rows) if rows else None,
@@ -96,7 +122,21 @@ def _text(rebased: Rebased) -> RenderableType:
         *(plain(line) for line in _asked(rebased)),
         plain(summary(rebased)),
         plain(f"  -> {next_step(rebased)}") if rebased.exit_code else None,
+        *(plain(line) for line in (_told(written) if written else ())),
     )
+
+
+def _told(written: Written) -> Iterator[str]:
+    counts = Counter(row["change"] for row in written.new.rows)
+    told = ", ".join(f"{count} {change}" for change, count in counts.items()) or "no patches"
+    revision = written.rewritten.pin.revision
+    if not written.rewritten.changed:
+        yield f"{written.folder}: as it was, revision {revision}"
+        return
+    yield f"{written.folder}: {told}; revision {revision}"
+    for commit in written.commits:
+        yield f"  commit {commit[:12]}"
+    yield f"  -> vpatch lint {written.rewritten.pin.tag}; vpatch check {written.rewritten.pin.tag}"
 
 
 def _row(patch: RebasedPatch) -> tuple[str, str, str]:
