@@ -7,6 +7,16 @@ from dataclasses import replace
 
 from vpatch.rebase.guard.change import Doubt, Reader
 from vpatch.rebase.guard.corners import Corners, corners
+from vpatch.rebase.guard.library import Library
+from vpatch.rebase.guard.names import (
+    attributes_gone,
+    calls_misfit,
+    imports_gone,
+    names_gone,
+    used,
+)
+from vpatch.rebase.guard.outline import is_python
+from vpatch.rebase.guard.override import overrides_gone
 from vpatch.rebase.guard.parses import unreadable
 from vpatch.rebase.guard.place import misplaced
 from vpatch.rebase.guard.twice import defined_twice, twice
@@ -28,15 +38,17 @@ def guarded(
         patch: Its file name, for the names of the questions.
         changes: What became of its files; those without a conflict.
         by_hand: A person wrote the result: where its lines stand was their choice.
-        old: Reads a file of the old series' tree, after the patch.
+        old: Reads a file of the old series' tree, after the patch; without it, what files import
+            is not asked for.
         new: Reads a file of the new tree, after the patch.
 
     Returns:
         Questions, each name once, in the order of the files; empty where nothing speaks against it.
     """
     found: dict[str, Question] = {}
+    libraries = Library(read=old or _no_tree), Library(read=new or _no_tree)
     for change in changes:
-        for doubt in _doubts(change, by_hand):
+        for doubt in _doubts(change, by_hand, libraries):
             question = doubt.of(patch, change.path)
             first = found.setdefault(question.name, question)
             if first is not question:
@@ -44,11 +56,18 @@ def guarded(
     return tuple(found.values())
 
 
-def _doubts(change: Change, by_hand: bool) -> Iterator[Doubt]:
+def _doubts(change: Change, by_hand: bool, libraries: tuple[Library, Library]) -> Iterator[Doubt]:
     yield from unreadable(change)
     at = corners(change)
     if not by_hand:
         yield from _placed(at)
+    of = used(at, *libraries) if is_python(change.path) and change.result else None
+    if of is not None:
+        yield from names_gone(of)
+        yield from imports_gone(of)
+        yield from attributes_gone(of)
+        yield from calls_misfit(of)
+        yield from overrides_gone(of)
 
 
 def _placed(at: Corners) -> Iterator[Doubt]:
@@ -59,6 +78,10 @@ def _placed(at: Corners) -> Iterator[Doubt]:
     for doubt in (*misplaced(at), *ambiguous(at), *twice(at)):
         if doubt.scope.partition("#")[0] not in twins:
             yield doubt
+
+
+def _no_tree(path: str) -> bytes | None:  # noqa: ARG001
+    return None
 
 
 def _also(text: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from vpatch.rebase.guard.change import DOES_NOT_PARSE, Doubt
 from vpatch.rebase.guard.outline import is_python
 from vpatch.rebase.guard.pieces import Unreadable, pieces
+from vpatch.rebase.guard.tables import complaint
 from vpatch.rebase.model import Change
 
 if sys.version_info >= (3, 11):
@@ -34,10 +35,10 @@ def unreadable(change: Change) -> Iterator[Doubt]:
 
 def _python(data: bytes) -> tuple[int, str] | None:
     try:
-        pieces(data)
+        parts = pieces(data)
     except Unreadable as error:
         return error.line, error.why
-    return None
+    return next((wrong for wrong in map(complaint, parts) if wrong), None)
 
 
 def _loaded(load: Callable[[str], object]) -> Callable[[bytes], tuple[int, str] | None]:

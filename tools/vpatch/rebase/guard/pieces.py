@@ -18,7 +18,9 @@ _DEFINES = re.compile(rb"(?:@|def |class |async def )")
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=]", re.MULTILINE)
 _METHOD_INDENT = b"    "
-_AROUND = b"class _:\n"
+# What only the parser sees: around a class's methods, and behind a class without any.
+AROUND = b"class _:\n"
+BEHIND = b"    pass\n"
 
 
 class Unreadable(ValueError):  # noqa: N818 - an answer, not a failure
@@ -129,7 +131,7 @@ def _piece(
 ) -> Piece:
     source = b"\n".join(lines[start:end]) + b"\n"
     inside = bool(owner) and not head
-    body = _parsed(source, _AROUND if inside else b"", b"    pass\n" if head else b"")
+    body = _parsed(source, AROUND if inside else b"", BEHIND if head else b"")
     return Piece(source, start + 1, owner, head, body, 1 if inside else 0)
 
 

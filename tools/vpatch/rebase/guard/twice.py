@@ -50,36 +50,62 @@ def _again(corners: Corners, landed: Run) -> Doubt | None:
         if _is_function(corners, name) or abs(n - landed.old) <= _NEAR
     }
     again = [line for line in added if fresh[line] and line in near]
-    # A line that many entries of a table share is no sign, but for a block that is there as whole.
-    known = {line.strip() for line in corners.text(corners.before, key)}
-    telling = [line for line in again if line not in known]
-    if len(telling) * 2 >= len(added) or len(again) == len(added):
+    telling = [line for line in again if _stands_once(corners, key, line)]
+    if len(telling) * 2 >= len(added) or (
+        len(again) == len(added) and _same_block(corners, name, landed)
+    ):
         line = (telling or again)[0]
         text = f"upstream has `{_text(line)}` in {key or 'the file'} too (its line {near[line]})"
         return Doubt(ALREADY_NEARBY, key, _first(landed), text)
-    return _same_key(corners, key, landed, [line for line in near if fresh[line]])
+    return _same_key(corners, key, landed)
 
 
-def _same_key(corners: Corners, key: str, landed: Run, fresh: list[bytes]) -> Doubt | None:
+def _stands_once(corners: Corners, key: str, line: bytes) -> bool:
+    """Whether it is no line that many entries of a table share, on neither side."""
+    return all(
+        sum(each.strip() == line for each in corners.text(of, key)) <= 1
+        for of in (corners.after, corners.upstream)
+    )
+
+
+def _same_block(corners: Corners, name: str, landed: Run) -> bool:
+    """Whether the first added line stands behind the same line in upstream's scope."""
+    lines = [corners.upstream.lines[n - 1].strip() for n in corners.upstream.own.get(name, [])]
+    first = _first(landed)
+    behind = corners.result.lines[first - 2].strip() if first > 1 else b""
+    added = corners.result.lines[first - 1].strip()
+    return any(pair == (behind, added) for pair in zip([b"", *lines], lines, strict=False))
+
+
+def _same_key(corners: Corners, key: str, landed: Run) -> Doubt | None:
     """An entry of a table, or a name of a class, that upstream has added with another value."""
     if not corners.result.python:
         return None
     function = _is_function(corners, corners.name(corners.upstream, key))
-    theirs = {_entry(line, function) for line in fresh} - {b""}
-    replaced = {_entry(line.strip(), function) for line in landed.removed}
+    known, mine, theirs = (
+        Counter(_entry(line, function) for line in corners.text(of, key))
+        for of in (corners.before, corners.after, corners.upstream)
+    )
     for number, line in enumerate(landed.added, start=landed.new):
-        mine = _entry(line.strip(), function)
-        if mine and mine in theirs - replaced:
-            text = f"upstream has an entry `{_text(mine)}` of its own in {key or 'the file'}"
+        entry = _entry(line, function)
+        # What stands more than once on one side is no key of one table.
+        if entry and not known[entry] and mine[entry] == theirs[entry] == 1:
+            text = f"upstream has an entry `{_text(entry)}` of its own in {key or 'the file'}"
             return Doubt(ALREADY_NEARBY, key, number, text)
     return None
 
 
 def _entry(line: bytes, function: bool) -> bytes:
-    found = _KEY.match(line)
-    if found is None or (function and not found["q"]):
+    """The key that a line gives a value to: in a table, or, outside of functions, a name."""
+    found = _KEY.match(line.strip())
+    if found is None or not (found["q"] or (not function and _is_statement(line))):
         return b""
-    return re.split(rb"[:=]", found["key"])[0].strip() if not found["q"] else found["key"]
+    return found["key"] if found["q"] else re.split(rb"[:=]", found["key"])[0].strip()
+
+
+def _is_statement(line: bytes) -> bool:
+    """Whether it may be an assignment, and no argument: those end in a comma."""
+    return not line.rstrip().endswith((b",", b"("))
 
 
 def defined_twice(corners: Corners) -> Iterator[Doubt]:
