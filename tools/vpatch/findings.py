@@ -53,4 +53,5 @@ class FindingsError(FindingError):
         first = self.findings[0]
         more = len(self.findings) - 1
         suffix = f" (and {more} more)" if more else ""
-        super().__init__(f"{first.place}: {first.message}{suffix}", hint=hint, code=first.code)
+        sentence = f"{first.place}: {first.message}{suffix}"
+        super().__init__(sentence, hint=hint or first.mend, code=first.code)

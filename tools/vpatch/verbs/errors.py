@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vpatch.errors import VpatchError
-from vpatch.findings import FindingsError
+from vpatch.findings import Finding, FindingsError
 from vpatch.patches.apply import PatchConflictError
 from vpatch.patches.place import Misfit
+
+_SHOWN = 20
 
 
 def evidence(error: VpatchError) -> Mapping[str, Any]:
@@ -27,12 +29,23 @@ def evidence(error: VpatchError) -> Mapping[str, Any]:
 
 
 def explain(error: VpatchError) -> list[str]:
-    """Lines below an error's sentence: all findings, or the lines that stand in the way."""
+    """Lines below an error's sentence, which has the first finding; or what stands in the way."""
     if isinstance(error, PatchConflictError):
         return [line for misfit in error.conflict.misfits for line in _misfit_lines(misfit)]
-    if isinstance(error, FindingsError) and len(error.findings) > 1:
-        return [str(finding) for finding in error.findings]
+    if isinstance(error, FindingsError):
+        return _others(error.findings[1:])
     return []
+
+
+def _others(findings: Sequence[Finding]) -> list[str]:
+    told = [line for finding in findings[:_SHOWN] for line in told_finding(finding)]
+    more = len(findings) - _SHOWN
+    return [*told, f"... and {more} more: --json names them all"] if more > 0 else told
+
+
+def told_finding(finding: Finding) -> tuple[str, ...]:
+    """A finding as people read it: what and where, then how to mend it."""
+    return (str(finding), f"  -> {finding.mend}") if finding.mend else (str(finding),)
 
 
 def _misfit_lines(misfit: Misfit) -> list[str]:

@@ -14,6 +14,7 @@ from vpatch.patches.repo import existing_series, series_tags
 from vpatch.patches.swap import replacing
 from vpatch.report import Report, lines, plain
 from vpatch.tags import parse_tag
+from vpatch.verbs.errors import told_finding
 
 
 def run(repo: Path, tags: Sequence[str], *, since: str, fix: bool = False) -> Report:
@@ -61,9 +62,5 @@ def _fix(folder: Path) -> list[str]:
 def _text(names: Sequence[str], findings: Sequence[Finding]) -> RenderableType:
     if not findings:
         return plain(f"{', '.join(names) or 'no series'}: nothing found")
-    told = (plain(text) for finding in findings for text in _told(finding))
+    told = (plain(text) for finding in findings for text in told_finding(finding))
     return lines(*told)
-
-
-def _told(finding: Finding) -> tuple[str, ...]:
-    return (str(finding), f"  -> {finding.mend}") if finding.mend else (str(finding),)
