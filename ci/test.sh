@@ -8,6 +8,9 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 4
 . ci/venv.sh
 
+# A test file's fixtures are made once a worker: neighbours stay together where they can.
+parallel=(-n auto --dist worksteal)
+
 step_lint() {
     "$bin/ruff" check && "$bin/ruff" format --check &&
         "$bin/shellcheck" build.sh ci/*.sh tools/vpatch/smoke/*.sh .ci/run && "$bin/vpatch" lint
@@ -18,12 +21,12 @@ step_types() {
 }
 
 step_unit() {
-    "$bin/pytest" -m "not network and not slow and not engine"
+    "$bin/pytest" "${parallel[@]}" -m "not network and not slow and not engine"
 }
 
 # Real releases from the package index, real wheels, real installs.
 step_real() {
-    "$bin/pytest" -m "(network or slow) and not engine"
+    "$bin/pytest" "${parallel[@]}" -m "(network or slow) and not engine"
 }
 
 # Every test patch passes with the fix before it, and fails without.
