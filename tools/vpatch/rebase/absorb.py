@@ -90,9 +90,11 @@ class _Place:
         lines, start = self.run.added, self.run.new - 1
         scopes = self.after.inner[start : start + len(lines)]
         places = list(_places(self.release, lines, scopes))
-        if len(places) < len(list(_places(self.after, lines, scopes))) or self._left_over():
-            return None
+        wanted = len(list(_places(self.after, lines, scopes)))
         known = sum(bool(line.strip()) for line in lines) >= _KNOWN_ALONE
+        # Which one of many alike is this one cannot be told.
+        if len(places) < wanted or (len(places) > wanted and not known) or self._left_over():
+            return None
         around = self._around(self.after, start, len(lines))
         for place in places:
             here = self._around(self.release, place, len(lines))
