@@ -58,7 +58,7 @@ class Corners:
 
     def text(self, of: Outline, key: str) -> list[bytes]:
         """The own lines, blank ones left out, of the scope that has this key in the file before."""
-        return [line for line in of.text(self.name(of, key)) if line.strip()]
+        return of.texts.get(self.name(of, key), [])
 
     def name(self, of: Outline, key: str) -> str:
         """What the scope with this key in the file before is called in another corner."""
@@ -93,18 +93,22 @@ def corners(change: Change) -> Corners:
 def _effects(old: Outline, new: Outline, key: Callable[[str], str]) -> dict[str, Effect]:
     if old.lines == new.lines:
         return {}
-    one, other = _counted(old, key), _counted(new, key)
+    one, other = _texts(old, key), _texts(new, key)
     found: dict[str, Effect] = {}
-    for side, counts in enumerate((other - one, one - other)):
-        for (name, line), count in counts.items():
-            if line.strip():
-                effect = found.setdefault(name, Effect(Counter(), Counter()))
-                (effect.added, effect.removed)[side][line] = count
+    for name in {**one, **other}:
+        was, now = one.get(name, []), other.get(name, [])
+        if was != now:
+            gone, come = Counter(was), Counter(now)
+            if gone != come:
+                found[name] = Effect(come - gone, gone - come)
     return found
 
 
-def _counted(of: Outline, key: Callable[[str], str]) -> Counter[tuple[str, bytes]]:
-    renamed = {each: key(each) for each in of.own}
-    if all(each == name for each, name in renamed.items()):
-        return of.counted
-    return Counter(zip((renamed[each] for each in of.inner), of.lines, strict=True))
+def _texts(of: Outline, key: Callable[[str], str]) -> dict[str, list[bytes]]:
+    renamed = {key(each): lines for each, lines in of.texts.items()}
+    if len(renamed) == len(of.texts):
+        return renamed
+    merged: dict[str, list[bytes]] = {}  # two scopes that were one before
+    for each, lines in of.texts.items():
+        merged[key(each)] = [*merged.get(key(each), []), *lines]
+    return merged

@@ -50,6 +50,10 @@ class Library(Program):
             self._modules[dotted] = next(self._found(dotted), None)
         return self._modules[dotted]
 
+    def source(self, dotted: str) -> bytes | None:
+        """The bytes of a module; None where the tree has none."""
+        return next((data for _, data in self._files(dotted)), None)
+
     def find(self, imported: Imported) -> Found:
         """Follows an import by one step: to a module, to a module's name, or out of the tree."""
         source = self.module(imported.module)
@@ -63,13 +67,18 @@ class Library(Program):
         return imported if source is None else None
 
     def _found(self, dotted: str) -> Iterator[Module]:
+        for path, data in self._files(dotted):
+            module = module_of(dotted, path, data)
+            if module is not None:
+                yield module
+
+    def _files(self, dotted: str) -> Iterator[tuple[str, bytes]]:
         stem = dotted.replace(".", "/")
         for root in dict.fromkeys((*self.roots, "", "src/")):
             for path in (f"{root}{stem}.py", f"{root}{stem}/__init__.py"):
                 data = self.read(path)
-                module = module_of(dotted, path, data) if data is not None else None
-                if module is not None:
-                    yield module
+                if data is not None:
+                    yield path, data
 
 
 @lru_cache(maxsize=1024)
@@ -95,6 +104,14 @@ def _joined(of: ast.stmt, part: ast.stmt) -> ast.stmt:
         return of
     whole = ast.ClassDef(of.name, of.bases, of.keywords, [*of.body, *part.body], of.decorator_list)
     return ast.copy_location(whole, of)
+
+
+def is_same(imported: Imported, old: Library, new: Library) -> bool:
+    """Whether both trees have the same module for an import, or have none: nothing changed."""
+    return old.source(imported.module) == new.source(imported.module) and (
+        imported.name is None
+        or all(each.source(f"{imported.module}.{imported.name}") is None for each in (old, new))
+    )
 
 
 def leads(imported: Imported, found: Found) -> bool:

@@ -13,9 +13,9 @@ from vpatch.gates.modules import Defined, Module
 from vpatch.gates.walk import walk
 from vpatch.rebase.guard.change import CALL_MISFIT, NAME_GONE, Doubt
 from vpatch.rebase.guard.corners import Corners
-from vpatch.rebase.guard.library import Library, imports_at, leads
+from vpatch.rebase.guard.library import Library, imports_at, is_same, leads
 from vpatch.rebase.guard.pieces import Piece
-from vpatch.rebase.guard.tables import bound, fresh_pieces, named_at, unbound
+from vpatch.rebase.guard.tables import BUILTINS, bound, fresh_pieces, named_at, unbound
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -102,7 +102,9 @@ def imports_gone(of: Used) -> Iterator[Doubt]:
         for node in (each for body in piece.body for each in walk(body)):
             for at, imported in imports_at(node, of.now.package):
                 line = piece.line(at)
-                if line not in of.added or leads(imported, of.new.find(imported)):
+                if line not in of.added or is_same(imported, of.old, of.new):
+                    continue
+                if leads(imported, of.new.find(imported)):
                     continue
                 if leads(imported, of.old.find(imported)):
                     name = f"{imported.module}.{imported.name}" if imported.name else ""
@@ -132,12 +134,12 @@ def attributes_gone(of: Used) -> Iterator[Doubt]:
 
 def calls_misfit(of: Used) -> Iterator[Doubt]:
     """Calls on the patch's lines whose arguments do not fit any more."""
-    for _, node, line in of.nodes():
+    for piece, node, line in of.nodes():
         if not isinstance(node, ast.Call):
             continue
         why = ""
-        if isinstance(node.func, ast.Name) and node.func.id not in _locals(of, line):
-            why = _unfit(of, node, node.func.id)
+        if isinstance(node.func, ast.Name) and node.func.id not in BUILTINS:
+            why = _unfit(of, node, node.func.id, piece)
         elif isinstance(node.func, ast.Attribute) and _is_self(node.func.value):
             both = _classes(of, line)
             why = _unfit_method(both, node, node.func.attr) if both else ""
@@ -145,9 +147,14 @@ def calls_misfit(of: Used) -> Iterator[Doubt]:
             yield Doubt(CALL_MISFIT, of.scope(line), line, f"a call does not fit any more: {why}")
 
 
-def _unfit(of: Used, call: ast.Call, name: str) -> str:
+def _unfit(of: Used, call: ast.Call, name: str, piece: Piece) -> str:
+    imported = of.now.imports.get(name)
+    if imported and (name not in of.then.imports or is_same(imported, of.old, of.new)):
+        return ""
     now = misfit_of(of.new, of.new.resolve(of.now, name), call)
-    return now if now and not misfit_of(of.old, of.old.resolve(of.then, name), call) else ""
+    if not now or misfit_of(of.old, of.old.resolve(of.then, name), call):
+        return ""
+    return "" if name in _locals(piece, piece.line(call.lineno)) else now
 
 
 def _unfit_method(both: tuple[Class, Class], call: ast.Call, name: str) -> str:
@@ -157,15 +164,16 @@ def _unfit_method(both: tuple[Class, Class], call: ast.Call, name: str) -> str:
     return misfit(call, now[1])
 
 
-def _locals(of: Used, line: int) -> set[str]:
-    """Names that a function around a line binds itself: a call of one is a call of anything."""
-    for piece in of.fresh:
-        for node in (each for body in piece.body for each in walk(body)):
-            if isinstance(node, _FUNCTIONS):
-                end = piece.line(node.end_lineno or node.lineno)
-                if piece.line(node.lineno) <= line <= end:
-                    return _bound_in(node)
-    return set()
+def _locals(piece: Piece, line: int) -> set[str]:
+    """Names that the functions around a line bind: a call of one is a call of anything."""
+    return {
+        name
+        for body in piece.body
+        for node in walk(body)
+        if isinstance(node, _FUNCTIONS)
+        and piece.line(node.lineno) <= line <= piece.line(node.end_lineno or node.lineno)
+        for name in _bound_in(node)
+    }
 
 
 def _bound_in(node: ast.AST) -> set[str]:

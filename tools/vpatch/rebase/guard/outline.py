@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -86,13 +85,13 @@ class Outline:
         return found
 
     @cached_property
-    def counted(self) -> Counter[tuple[str, bytes]]:
-        """How often each line stands in each scope."""
-        return Counter(zip(self.inner, self.lines, strict=True))
-
-    def text(self, key: str) -> list[bytes]:
-        """The own lines of a scope; none where there is no such scope."""
-        return [self.lines[number - 1] for number in self.own.get(key, ())]
+    def texts(self) -> dict[str, list[bytes]]:
+        """The own lines of each scope, blank ones left out."""
+        found: dict[str, list[bytes]] = {key: [] for key in self.own}
+        for key, line in zip(self.inner, self.lines, strict=True):
+            if not line.isspace():
+                found[key].append(line)
+        return found
 
     def span(self, key: str) -> Sequence[bytes]:
         """All lines of a scope."""

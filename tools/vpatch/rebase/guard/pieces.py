@@ -8,6 +8,7 @@ then, so that cutting never changes what is read.
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -64,6 +65,16 @@ def pieces(data: bytes) -> tuple[Piece, ...]:
     Raises:
         Unreadable: it does not parse.
     """
+    collects = gc.isenabled()
+    gc.disable()  # a syntax tree is all new objects, and none of them is garbage
+    try:
+        return _pieces(data)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _pieces(data: bytes) -> tuple[Piece, ...]:
     lines = data.split(b"\n")
     if _LONE_RETURN.search(data) or _COOKIE.search(b"\n".join(lines[:2])):
         return (_whole(data),)

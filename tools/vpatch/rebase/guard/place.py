@@ -92,7 +92,7 @@ def _indented(corners: Corners, key: str, rest: _Rest) -> int:
     wanted = {line.strip() for line in rest.lacking}
     known = Counter(line.strip() for line in corners.text(corners.before, key))
     name = corners.name(corners.upstream, key)
-    there = Counter(line.strip() for line in corners.upstream.text(name))
+    there = Counter(line.strip() for line in corners.upstream.texts.get(name, ()))
     fresh = [line for line in wanted if there[line] > known[line]]
     numbers = corners.upstream.own.get(name, [])
     return next((n for n in numbers if corners.upstream.lines[n - 1].strip() in fresh), 0)
@@ -100,7 +100,7 @@ def _indented(corners: Corners, key: str, rest: _Rest) -> int:
 
 def _has_since(corners: Corners, other: str, lines: Lines) -> bool:
     """Whether another scope of upstream has all of these lines."""
-    return not lines - Counter(corners.upstream.text(other))
+    return not lines - Counter(corners.upstream.texts[other])
 
 
 def _line(corners: Corners, key: str, lines: list[bytes]) -> int:

@@ -38,9 +38,26 @@ def table(piece: Piece) -> Table:
     return _table(piece.source, bool(piece.lead), piece.head)
 
 
+@lru_cache(maxsize=512)
 def bound(data: bytes) -> frozenset[str]:
     """The names that a file binds for itself and its importers."""
-    return frozenset(name for piece in pieces(data) for name in table(piece).bound)
+    return frozenset(name for piece in pieces(data) for name in _bound(piece))
+
+
+def _bound(piece: Piece) -> Iterable[str]:
+    """Most pieces are definitions and imports: they tell their names without a symbol table."""
+    if b"global " in piece.source:
+        return table(piece).bound
+    names: list[str] = []
+    for number, node in enumerate(piece.body):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            if not (piece.lead and number == 0):
+                names.append(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names += [alias.asname or alias.name.partition(".")[0] for alias in node.names]
+        elif not isinstance(node, ast.Expr):
+            return table(piece).bound
+    return names
 
 
 def unbound(data: bytes, chosen: Iterable[Piece]) -> dict[str, Piece]:
