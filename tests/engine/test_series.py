@@ -1,14 +1,14 @@
 """Every test patch passes with the fix before it and fails without it (ci/prove_series.py).
 
-A proof takes minutes and depends on nothing but the bytes below: it is kept in the test cache under
-their hash, so an unchanged series is not proven twice. VPATCH_PROVE_AGAIN=1 proves it all the same,
-VPATCH_PROVE=all the releases that CI leaves to the nightly too.
+A proof takes minutes and depends on nothing but the trees, the wheel and the files below: it is
+kept in the test cache under their hash, so that other messages or index lines cost no second proof.
+VPATCH_PROVE_AGAIN=1 proves all the same, VPATCH_PROVE=all the releases that CI leaves to the nightly
+too.
 Releases without a CPU build borrow the compiled modules of another one.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -18,8 +18,12 @@ import pytest
 
 from engine import environment
 from engine.environment import REPO, Say
+from engine.proofs import proof_key
 from vpatch.files import sha256_file, write_atomically
 from vpatch.patches.series import Series
+from vpatch.progress import SilentProgress
+from vpatch.upstream.index import Index
+from vpatch.upstream.mirror import Mirror
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 
@@ -33,9 +37,10 @@ def test_every_test_patch_fails_without_its_fix(tag: str, release_cache: Path, s
     builder = environment.PROVEN[tag]
     wheel = environment.base_wheel(builder, release_cache)
     python = environment.make_site(builder, wheel, release_cache, say, more=NEEDS).python
-    kept = release_cache / "engine" / "proofs" / f"{tag}-{proof_key(tag, wheel, python)}"
+    key = key_of(tag, wheel, python, release_cache)
+    kept = release_cache / "engine" / "proofs" / f"{tag}-{key}"
     if kept.is_file() and not os.environ.get("VPATCH_PROVE_AGAIN"):
-        say(f"{tag}: proven before, with the same bytes:\n{kept.read_text()}")
+        say(f"{tag}: proven before, with the same trees:\n{kept.read_text()}")
         return
     command = [sys.executable, "ci/prove_series.py", tag]
     if builder != tag:
@@ -52,12 +57,13 @@ def test_every_test_patch_fails_without_its_fix(tag: str, release_cache: Path, s
     write_atomically(kept, ran.stdout.encode())
 
 
-def proof_key(tag: str, wheel: Path, python: Path) -> str:
+def key_of(tag: str, wheel: Path, python: Path, cache: Path) -> str:
     """A hash over everything that a proof depends on."""
-    parts = [
-        Series.read(REPO / "patches" / tag).sha256,
+    mirror = Mirror.open(cache)
+    release = mirror.fetch(tag, index=Index.from_pip_config(), progress=SilentProgress())
+    around = (
         sha256_file(wheel),
         python.parent.parent.name,  # named by what is installed in it
         *(sha256_file(REPO / name) for name in PROVER),
-    ]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+    )
+    return proof_key(mirror.git, release.tree, Series.read(REPO / "patches" / tag), around)
