@@ -2,8 +2,8 @@
 
 A proof takes minutes and depends on nothing but the trees, the wheel and the files below: it is
 kept in the test cache under their hash, so that other messages or index lines cost no second proof.
-VPATCH_PROVE_AGAIN=1 proves all the same, VPATCH_PROVE=all the releases that CI leaves to the nightly
-too.
+VPATCH_PROVE_AGAIN=1 proves all the same, VPATCH_PROVE=all the releases that CI leaves to the
+nightly too.
 Releases without a CPU build borrow the compiled modules of another one.
 """
 
