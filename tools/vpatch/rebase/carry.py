@@ -129,26 +129,36 @@ def _carried(line: _Line, step: Step, leave: Collection[str]) -> _Raw:
         alike={was: line.moves[was].alike for was in moved},
         behind=_behind(line, step),
     )
-    resolved = line.choices.resolved.get(patch.file)
-    conflicts: tuple[Conflicted, ...] = ()
-    if resolved is None:
-        made, conflicts = _merged(line, patch.file, units, ours)
-    else:
-        ours = {**ours, **{path: files.entry(path) for path in resolved}}
+    made, conflicts = _merged(line, patch.file, units, ours)
+    changed = _changed(made, ours)
+    given = line.choices.resolved.get(patch.file)
+    if given is None and conflicts:
+        if all_stands(step, changes_on(ground, changed)):
+            return _Raw(known, ground)
+        recall = line.choices.recall
+        recalled = recall(patch, conflicts, made, files.entry) if recall else None
+        known = replace(known, recalled=recalled)
+        given = recalled.files if recalled and not recalled.refused else None
+    if given is not None:
+        by_hand = {path for path, entry in given.items() if made.get(path, ours.get(path)) != entry}
+        by_hand |= {one.path for one in conflicts}
+        known = replace(known, conflicts=conflicts, by_hand=frozenset(by_hand))
+        ours = {**ours, **{path: files.entry(path) for path in given}}
         ground = replace(ground, ours=ours)
-        made = dict(resolved)
-    changed = {path: entry for path, entry in made.items() if entry != ours.get(path)}
-    if conflicts and all_stands(step, changes_on(ground, changed)):
-        return _Raw(known, ground)
+        changed = _changed(given, ours)
     files.update(changed)
-    if conflicts:
+    if conflicts and given is None:
         _leave_out(line, step)
         return _Raw(replace(known, how="conflict", files=changed, conflicts=conflicts), ground)
     if not changed:
         return _Raw(known, ground)
     # `three-way` until its hunks are looked at.
-    how: How = "three-way" if resolved is None else "resolved"
+    how: How = "three-way" if given is None else "resolved"
     return _Raw(replace(known, how=how, files=changed), ground)
+
+
+def _changed(made: Files, ours: Files) -> dict[str, Entry | None]:
+    return {path: entry for path, entry in made.items() if entry != ours.get(path)}
 
 
 def _units(line: _Line, step: Step) -> Iterator[_Unit]:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from vpatch.git import blob_id
 from vpatch.patches.patch import Patch
 from vpatch.rebase.hunks import Placed
+from vpatch.rebase.recall import Recalled
+
+if TYPE_CHECKING:
+    from vpatch.rebase.recall import Recall
 
 How = Literal["clean", "offset", "three-way", "resolved", "emptied", "conflict", "set-aside"]
 Word = Literal[
@@ -27,18 +31,7 @@ Word = Literal[
     "set-aside",
     "conflict",
 ]
-WORDS: tuple[Word, ...] = (
-    "clean",
-    "offset",
-    "three-way",
-    "resolved",
-    "partly-absorbed",
-    "absorbed",
-    "obsolete",
-    "skipped",
-    "set-aside",
-    "conflict",
-)
+WORDS: tuple[Word, ...] = get_args(Word)
 # A patch with one of these is not in the new series.
 LEAVES: frozenset[Word] = frozenset({"absorbed", "obsolete", "skipped", "set-aside"})
 
@@ -130,7 +123,8 @@ class Carried:
         files: What the patch makes of the new tree: its files after it. Of a conflict: what it
             would make with its own lines where both sides changed the same ones.
         changes: The same, as the guard looks at it: files with text alone.
-        conflicts: The files that have no place; empty but for ``conflict``.
+        conflicts: The files that have no place: of ``conflict``, and of ``resolved``, where
+            somebody found them one.
         moved: old path -> new path, where upstream moved a file that the patch touches.
         commit: The commit in the new line; empty where the patch makes none. From the first
             conflict on, commits are to look at, not to keep.
@@ -138,6 +132,8 @@ class Carried:
         left_out: Nothing was tried, because somebody decided so.
         behind: Earlier patches with a conflict, or left out, that touch the same files.
         note: Why, in a sentence, where ``how`` does not say it all.
+        by_hand: The files that somebody wrote, not the merge; empty but for ``resolved``.
+        recalled: The stored resolution, used or refused.
     """
 
     patch: Patch
@@ -151,6 +147,8 @@ class Carried:
     left_out: bool = False
     behind: tuple[str, ...] = ()
     note: str = ""
+    by_hand: frozenset[str] = frozenset()
+    recalled: Recalled | None = None
 
 
 @dataclass(frozen=True)
@@ -226,12 +224,14 @@ class Choices:
         skip: Files of patches that are left out.
         keep: Files of patches that do not leave as obsolete, whatever says so.
         resolved: Patch file -> what a person made of the patch's files in the new tree.
+        recall: Knows stored resolutions; None where there are none.
     """
 
     accept: Collection[str] = ()
     skip: Collection[str] = ()
     keep: Collection[str] = ()
     resolved: Mapping[str, Files] = field(default_factory=dict)
+    recall: Recall | None = None
 
 
 @dataclass(frozen=True)

@@ -104,8 +104,17 @@ def _judged(
     if carried.how not in _IN_DOUBT:
         return patch
     old, new = views
-    by_hand = carried.how == "resolved"
-    doubts = guarded(patch.file, carried.changes, by_hand=by_hand, old=old, new=new)
+    doubts = [
+        doubt
+        for by_hand in (False, True)
+        for doubt in guarded(
+            patch.file,
+            [each for each in carried.changes if (each.path in carried.by_hand) == by_hand],
+            by_hand=by_hand,
+            old=old,
+            new=new,
+        )
+    ]
     return replace(patch, questions=(*patch.questions, *doubts))
 
 

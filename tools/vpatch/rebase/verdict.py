@@ -76,7 +76,9 @@ def judged(carried: Carried, places: Sequence[Evidence] = ()) -> RebasedPatch:
         places: Where things are now that it conflicts over.
     """
     runs = sum(len(change.runs) for change in carried.changes)
-    if carried.how in ("resolved", "set-aside") or carried.left_out:
+    if carried.how == "resolved":
+        return RebasedPatch(carried, _resolved(carried, runs))
+    if carried.how == "set-aside" or carried.left_out:
         word = "skipped" if carried.how == "emptied" else carried.how
         return RebasedPatch(carried, Verdict(word, carried.note, (), runs))
     found = [
@@ -92,7 +94,7 @@ def judged(carried: Carried, places: Sequence[Evidence] = ()) -> RebasedPatch:
     evidence = tuple(one.there.evidence for one in upstream if one.there)
     of = f"{len(upstream)} of its {runs} places are upstream"
     if carried.how == "conflict":
-        why = f"{_where(carried)}{f'; {of}' if upstream else ''}"
+        why = f"{_where(carried)}{f'; {of}' if upstream else ''}{_refused(carried)}"
         lines = tuple(_conflict(one) for one in carried.conflicts)
         verdict = Verdict("conflict", why, (*lines, *places, *evidence), runs, len(upstream))
     elif upstream:
@@ -100,6 +102,16 @@ def judged(carried: Carried, places: Sequence[Evidence] = ()) -> RebasedPatch:
     else:
         verdict = Verdict(carried.how, carried.note, (), runs)
     return RebasedPatch(carried, verdict, questions)
+
+
+def _resolved(carried: Carried, runs: int) -> Verdict:
+    source = carried.recalled
+    if source is None:
+        return Verdict("resolved", carried.note or "by hand, in this session", (), runs)
+    lines = tuple(
+        Evidence(source.source, source.lines.get(path, 0), path) for path in sorted(carried.by_hand)
+    )
+    return Verdict("resolved", f"as {source.source} says", lines, runs)
 
 
 def _emptied(
@@ -170,6 +182,11 @@ def _conflict(one: Conflicted) -> Evidence:
     mark = one.merged.find(b"<<<<<<< ")
     line = one.merged.count(b"\n", 0, mark) + 1 if mark >= 0 else 0
     return Evidence(one.path, line, _WHY[one.reason])
+
+
+def _refused(carried: Carried) -> str:
+    known = carried.recalled
+    return f"; {known.source} is not used: {known.refused}" if known else ""
 
 
 def _where(carried: Carried) -> str:
