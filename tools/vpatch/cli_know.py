@@ -172,3 +172,28 @@ def status(
     wish = Wish(tuple(tags), reports, offline)
     output = verb.Output("markdown" if markdown else "text", html)
     run.finish(verb.run(wish, output, repo_of(repo), upstream_of(run)))
+
+
+@click.command(short_help="What an error means, and what mends it.")
+@click.argument("error_text", metavar="ERROR_TEXT|-", nargs=-1, required=True)
+@repo_option
+@json_option
+@click.pass_obj
+def explain(run: Run, error_text: Sequence[str], repo: Path | None) -> None:
+    """Explain an error of vLLM with Kimi-K2.5 and EAGLE-3: which gate, cause, releases, fix.
+
+    ERROR_TEXT is the last line of a traceback or all of it; with - it is read from stdin. It is
+    compared with the texts of gates, of preflight, of the series' own refusals, and with what
+    unpatched releases are known to say: fixed parts exactly, whatever is filled in between. Exit 1
+    where nothing has this text.
+    """
+    from vpatch.errors import UsageError
+    from vpatch.verbs import explain as verb
+
+    try:
+        folder = repo_of(repo)
+    except UsageError:
+        if repo is not None:
+            raise
+        folder = None  # in a container that has no repository: what it would add is left out
+    run.finish(verb.run(" ".join(error_text), folder))
