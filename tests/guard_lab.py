@@ -31,8 +31,16 @@ class GuardLab:
 
     def diff(self, path: str, old: bytes, new: bytes) -> bytes:
         """git's diff of a file."""
-        trees = self.tree(path, old), self.tree(path, new)
-        return self.git.output("diff-tree", "-p", "--full-index", *trees)
+        if old == new:
+            return b""
+        for side, data in (("a", old), ("b", new)):
+            file = self.folder / "sides" / side / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+        git = Git(self.git.git_dir, work_tree=self.folder / "sides")
+        names = f"a/{path}", f"b/{path}"
+        options = ("--no-index", "--no-prefix", "--full-index")
+        return git.run("diff", *options, "--", *names, ok=(1,)).stdout
 
     def changes(self, path: str, old: bytes, new: bytes) -> tuple[FileChange, ...]:
         """The same, read."""

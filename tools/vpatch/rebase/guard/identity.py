@@ -21,8 +21,8 @@ def renames(old: Outline, new: Outline, touched: Collection[str]) -> dict[str, s
         touched: Keys of the old file's scopes that matter; what they stand in matters too.
 
     Returns:
-        New key -> old key. Only where the old name is gone, the new one was not there before, and
-        no other old scope is more like the new one.
+        New key -> old key. Only where the old name is gone, the new one was not there before, no
+        other new scope is like the old one, and no other old scope is so much like the new one.
     """
     found: dict[str, str] = {}
     wanted = {ancestor for key in touched for ancestor in with_ancestors(key, old)}
@@ -58,19 +58,21 @@ def with_ancestors(key: str, of: Outline) -> Iterable[str]:
 
 
 def _most_alike(scope: Scope, old: Outline, new: Outline, fresh: Sequence[Scope]) -> str:
-    """The new scope that is this old one; empty where none is."""
+    """The new scope that is this old one; empty where none is, or nobody can say which."""
     mine = _words(old.span(scope.key))
     scored = [
         (alike(mine, _words(new.span(each.key))), each.key)
         for each in fresh
         if each.kind == scope.kind
     ]
-    score, key = max(scored, default=(0.0, ""))
-    if score < (_ALIKE if mine.total() >= _SHORT else 1.0):
+    scored.sort(reverse=True)
+    score, key = scored[0] if scored else (0.0, "")
+    enough = _ALIKE if mine.total() >= _SHORT else 1.0
+    if score < enough or any(other >= enough for other, _ in scored[1:]):
         return ""
     copied = _words(new.span(key))
     rivals = (each.key for each in old.scopes if each.kind == scope.kind and each.key != scope.key)
-    return "" if any(alike(_words(old.span(each)), copied) > score for each in rivals) else key
+    return "" if any(alike(_words(old.span(each)), copied) >= score for each in rivals) else key
 
 
 def _words(lines: Sequence[bytes]) -> Counter[bytes]:
