@@ -127,6 +127,7 @@ def stored(revision: int | None, verdict: str = "pass", **changes: Any) -> Store
         "tag": "v0.33.0",
         "revision": revision,
         "topics": (TOPIC,),
+        "series": "",
         "vllm": "0.33.0" + (f"+kimi.{revision}" if revision else ""),
         "wheel": "vllm.whl",
         "sha256": "ab" * 32,
@@ -152,6 +153,7 @@ def cell(
     facts = Facts(
         "v0.33.0",
         revision=revision,
+        series="5e" * 32,
         patches=series,
         bare=bare or gates(ids_nested="fail"),
         patched=patched or gates(),
@@ -196,6 +198,13 @@ def test_a_report_says_nothing_of_topics_that_its_revision_did_not_carry() -> No
         found = cell(stored(1, topics=topics))
         assert (found.word, found.proofs) == ("patched", ())
     assert cell(stored(2, topics=None)).word == "proven"  # the pin's own revision: it is known
+
+
+def test_a_report_of_other_bytes_under_the_same_revision_is_stale() -> None:
+    assert cell(stored(2, series="5e" * 32)).word == "proven"
+    found = cell(stored(2, series="0f" * 32))
+    assert (found.word, found.label) == ("stale", "proven for other bytes of revision 2")
+    assert cell(stored(2, "fail", series="0f" * 32)).word == "patched"
 
 
 def test_a_failing_check_of_this_revision_is_broken() -> None:

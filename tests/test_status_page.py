@@ -31,7 +31,7 @@ SIZES = {"phone": (390, 844), "desk": (1400, 900)}
 def report(revision: int, verdict: str) -> StoredReport:
     checks = (StoredCheck("ids/llama-nested/v1/eager", verdict, EVIL, False),)
     return StoredReport(
-        "r.json", "v0.33.0", revision, NAMES, f"0.33.0+kimi.{revision}", "vllm.whl", "ab" * 32,
+        "r.json", "v0.33.0", revision, NAMES, "", f"0.33.0+kimi.{revision}", "vllm.whl", "ab" * 32,
         "2.14.0", "cuda", "NVIDIA H200", "core", "2026-11-30", checks,
     )  # fmt: skip
 

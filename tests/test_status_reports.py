@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from vpatch.cli import cli
 from vpatch.cli_run import Run
 from vpatch.errors import FindingError, UsageError
+from vpatch.smoke.origin import origin_of
 from vpatch.smoke.stored import (
     check_place,
     identity,
-    origin_of,
     read_report,
     read_reports,
     store,
@@ -65,6 +65,7 @@ def test_a_report_comes_back(tmp_path: Path) -> None:
     store(tmp_path / "a.json", REPORT)
     found = read_report(tmp_path / "a.json")
     assert (found.tag, found.revision, found.topics) == ("v0.17.1", 2, ("aux-layers",))
+    assert found.series == "ab" * 32
     assert (found.wheel, found.sha256) == (REPORT["wheel"], REPORT["sha256"])
     assert (found.device, found.tier, found.when) == ("cuda", "core", REPORT["when"])
     assert found.runners == ("v1", "v2")

@@ -18,7 +18,6 @@ from packaging.version import InvalidVersion, Version
 from vpatch.errors import FindingError, HostError, UsageError
 from vpatch.files import write_atomically
 from vpatch.preflight.strictjson import read_object
-from vpatch.wheel.provenance import parse_provenance
 
 SCHEMA = "vpatch/smoke/1"
 FOLDER = Path("docs/reports")
@@ -31,43 +30,6 @@ _DROPPED = ("log_tail", "log")
 # An absolute path's folders; `states/llama-nested/v1` is the name of a check.
 _FOLDERS = re.compile(r"(?<![\w.\])}~-])(?:~|/)(?:[^\s/'\"`:,;()\[\]{}<>|]+/|/)+|~/")
 _PATCHED = re.compile(r"(?:.*\.)?kimi\.(\d{1,6})")
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where the vLLM that ran comes from, as it says itself.
-
-    Attributes:
-        series: The hash and the topics of the series that it carries; None without one.
-        wheel, sha256: The file that pip installed it from; None where pip kept no word of it.
-        problem: What cannot be read; empty where all can.
-    """
-
-    series: Mapping[str, Any] | None
-    wheel: str | None
-    sha256: str | None
-    problem: str
-
-
-def origin_of(provenance: str, direct_url: str) -> Origin:
-    """What vpatch.json and direct_url.json (PEP 610) say; either may be empty."""
-    series, problem = None, ""
-    if provenance:
-        try:
-            said = parse_provenance(provenance.encode("utf-8", "replace")).origin
-        except FindingError as error:
-            problem = error.message
-        else:
-            topics = tuple(dict.fromkeys(patch.topic for patch in said.patches))
-            series = {"sha256": said.series_sha256, "topics": list(topics)}
-    try:
-        pip: Any = json.loads(direct_url or "{}")
-        sha256 = pip["archive_info"]["hashes"]["sha256"]
-        wheel = str(pip["url"]).rpartition("/")[2]
-    except (ValueError, RecursionError, KeyError, TypeError):
-        return Origin(series, None, None, problem)
-    whole = isinstance(sha256, str) and re.fullmatch(r"[0-9a-f]{64}", sha256)
-    return Origin(series, wheel, sha256, problem) if whole else Origin(series, None, None, problem)
 
 
 @dataclass(frozen=True)
@@ -94,6 +56,7 @@ class StoredReport:
         tag: The release.
         revision: Of the series; None for a release as it is.
         topics: Of the series that ran; None where the report does not say.
+        series: Its hash; empty where the report does not say.
         wheel, sha256: The wheel that ran; empty for a vLLM that was installed.
         when: ISO 8601, a day at least.
     """
@@ -102,6 +65,7 @@ class StoredReport:
     tag: str
     revision: int | None
     topics: tuple[str, ...] | None
+    series: str
     vllm: str
     wheel: str
     sha256: str
@@ -241,6 +205,7 @@ def _report(path: Path, found: Mapping[str, Any]) -> StoredReport:
         tag=tag,
         revision=revision,
         topics=_topics(path, found),
+        series=_series(found),
         vllm=vllm,
         wheel=text("wheel"),
         sha256=text("sha256"),
@@ -261,6 +226,11 @@ def _topics(path: Path, found: Mapping[str, Any]) -> tuple[str, ...] | None:
     if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
         raise _bad(path, "has no usable series")
     return tuple(topics)
+
+
+def _series(found: Mapping[str, Any]) -> str:
+    sha256 = (found.get("series") or {}).get("sha256")
+    return sha256 if isinstance(sha256, str) else ""
 
 
 def _checks(path: Path, found: object) -> tuple[StoredCheck, ...]:

@@ -87,6 +87,7 @@ class Cell:
         upstream: What it has of it itself.
         patches: Subjects.
         proofs: Of its series, the newest first.
+        current: Those of this very revision and its bytes.
         seen: What runs of the release as it is showed.
         broken: Why it is.
     """
@@ -97,6 +98,7 @@ class Cell:
     upstream: tuple[str, ...] = ()
     patches: tuple[str, ...] = ()
     proofs: tuple[Proof, ...] = ()
+    current: tuple[Proof, ...] = ()
     seen: tuple[Proof, ...] = ()
     broken: tuple[str, ...] = ()
     why: str = ""
@@ -107,9 +109,10 @@ class Cell:
         """The word, and of which revision or on what."""
         if self.word == "stale":
             last = max(one.report.revision or 0 for one in self.proofs if one.good)
-            return f"proven for revision {last}"
+            other = "other bytes of " if last == self.revision else ""
+            return f"proven for {other}revision {last}"
         if self.word == "proven":
-            mine = [one.report for one in self.proofs if one.report.revision == self.revision]
+            mine = [one.report for one in self.current]
             devices = sorted({_DEVICES.get(one.device, one.device) for one in mine})
             tiers = sorted({one.tier for one in mine})
             return f"proven {'+'.join(devices)} {'+'.join(tiers)}"

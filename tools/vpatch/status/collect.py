@@ -144,6 +144,7 @@ def _with_pin(known: _Known, pin: Pin) -> Facts:
     facts = Facts(
         tag,
         revision=pin.revision,
+        series=series.sha256,
         patches=patches,
         defects=by_topic(known.defects, tag, known.tests),
         reports=_of(known.reports, tag),

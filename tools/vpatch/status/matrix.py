@@ -18,6 +18,7 @@ class Facts:
 
     Attributes:
         revision: Of its pin; None without one.
+        series: The hash of its series; empty without one.
         patches: Topic -> subjects of the series' patches.
         bare, patched: The gates on the tree as it is, and with the series; None: not asked.
         why: Why they were not asked.
@@ -29,6 +30,7 @@ class Facts:
 
     tag: str
     revision: int | None = None
+    series: str = ""
     patches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     bare: TreeSaid | None = None
     patched: TreeSaid | None = None
@@ -37,6 +39,11 @@ class Facts:
     defects: Mapping[str, tuple[Defect, ...]] = field(default_factory=dict)
     reports: tuple[StoredReport, ...] = ()
     carried: frozenset[str] = frozenset()
+
+    def ran(self, report: StoredReport) -> bool:
+        """Whether a run is of this very series: of its revision, and of its bytes."""
+        same = report.series in {"", self.series} or not self.series
+        return report.revision == self.revision and same
 
 
 def make_row(facts: Facts, topics: Sequence[str]) -> Row:
@@ -52,7 +59,7 @@ def all_topics(releases: Sequence[Facts]) -> list[str]:
 
 def _cell(facts: Facts, topic: str) -> Cell:
     proofs = tuple(_proofs(facts, topic, patched=True))
-    current = [one for one in proofs if one.report.revision == facts.revision]
+    current = [one for one in proofs if facts.ran(one.report)]
     patches = facts.patches.get(topic, ())
     cell = Cell(
         topic,
@@ -64,6 +71,7 @@ def _cell(facts: Facts, topic: str) -> Cell:
         seen=tuple(_proofs(facts, topic, patched=False)),
         broken=tuple(_broken(facts, topic, _newest(current))),
         revision=facts.revision,
+        current=tuple(current),
     )
     word = _word(cell, current)
     return replace(cell, word=word, why=_why(facts, topic) if word == "unknown" else facts.why)
@@ -151,7 +159,7 @@ def _carries(facts: Facts, report: StoredReport, topic: str) -> bool:
     """Whether a run is about a topic: of another revision only the report itself can tell."""
     if report.revision is None:
         return True
-    return topic in (facts.patches if report.revision == facts.revision else report.topics or ())
+    return topic in (facts.patches if facts.ran(report) else report.topics or ())
 
 
 def _newest(current: Sequence[Proof]) -> list[tuple[Proof, StoredCheck]]:

@@ -15,7 +15,8 @@ from vpatch.smoke.cases import Tier
 from vpatch.smoke.environment import Environment
 from vpatch.smoke.judge import Result
 from vpatch.smoke.known import Expected
-from vpatch.smoke.stored import Origin, identity, origin_of
+from vpatch.smoke.origin import Origin, origin_of
+from vpatch.smoke.stored import identity
 from vpatch.smoke.wheels import Subject
 
 
