@@ -9,6 +9,7 @@ import pytest
 from guard_lab import PATCH, GuardLab, kinds
 from series_lab import plain_git
 from vpatch.rebase.guard.guard import guarded
+from vpatch.rebase.guard.outline import FILE, outline
 
 
 @pytest.fixture
@@ -241,3 +242,9 @@ def test_where_a_person_placed_it_is_their_choice(lab: GuardLab) -> None:
     texts = (text.encode() for text in (before, after, upstream, result))
     change = lab.change("a.py", *texts)
     assert guarded(PATCH, [change], by_hand=True) == ()
+
+
+@pytest.mark.parametrize("path", ["a.md", "a.rst", "a.toml", "a.sh", "a.c"])
+def test_a_file_without_sections_has_no_scopes(path: str) -> None:
+    assert outline(path, b"text alone\nand more\n").at(1) == FILE
+    assert outline(path, b"").at(1) == FILE

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import pairwise
 
 from vpatch.patches.place import split_lines
 from vpatch.rebase.guard.pieces import Piece, Unreadable, pieces
@@ -187,7 +188,7 @@ def _name(node: ast.ClassDef | Function) -> str:
 
 def _sections(lines: Sequence[bytes], kind: tuple[str, ...]) -> Iterator[Scope]:
     starts = [n for n, line in enumerate(lines, start=1) if _STARTS[kind].match(line.rstrip())]
-    for start, following in zip(starts, [*starts[1:], len(lines) + 1], strict=True):
+    for start, following in pairwise([*starts, len(lines) + 1]):
         name = b" ".join(lines[start - 1].split()).decode("utf-8", "replace")
         yield Scope(name, "section", start, following - 1, FILE)
 
