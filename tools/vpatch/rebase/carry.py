@@ -18,8 +18,10 @@ from vpatch.git import Git
 from vpatch.patches.apply import is_set_aside
 from vpatch.rebase.absorb import all_stands
 from vpatch.rebase.commits import Made, changes_of, make_commits
+from vpatch.rebase.hunks import Run, runs_of
 from vpatch.rebase.landing import Ground, changes_on, finished
-from vpatch.rebase.merge import Labels, Merger
+from vpatch.rebase.lanes import Lanes, find_lanes
+from vpatch.rebase.merge import Labels, Merged, Merger
 from vpatch.rebase.model import Carried, Choices, Conflicted, Entry, Files, How
 from vpatch.rebase.moves import Move, find_moves
 from vpatch.rebase.snapshot import Snapshot
@@ -53,6 +55,7 @@ class _Unit:
     base: Entry | None
     theirs: Entry | None
     leaves: str = ""
+    runs: tuple[Run, ...] = ()
 
 
 @dataclass
@@ -63,6 +66,7 @@ class _Line:
     target: Target
     merger: Merger
     moves: Mapping[str, Move]
+    lanes: Lanes
     choices: Choices
     left_out: dict[str, list[str]] = field(default_factory=dict)
 
@@ -96,7 +100,9 @@ def carry(
     moves = find_moves(git, base, target.files, sorted(paths))
     target.files.read_ahead({moves[path].new if path in moves else path for path in paths})
     with tempfile.TemporaryDirectory(prefix="vpatch-merge-") as folder:
-        line = _Line(base, target, Merger(git, Path(folder)), moves, choices)
+        places = {path: moves[path].new if path in moves else path for path in paths}
+        lanes = find_lanes(git, base, target.files, places)
+        line = _Line(base, target, Merger(git, Path(folder)), moves, lanes, choices)
         raw = [_carried(line, step, leave) for step in steps]
     return _with_commits(git, target, raw)
 
@@ -168,12 +174,13 @@ def _units(line: _Line, step: Step) -> Iterator[_Unit]:
         if step.after.get(old) is None and step.after.get(new) is not None
     }
     taken = set(gone.values())
+    runs = {each.path_old: runs_of(each) for each in step.patch.files if each.kind == "modify"}
     for was in step.patch.paths:
         path = line.moves[was].new if was in line.moves else was
         if was in gone:
             yield _Unit(was, gone[was], step.before[was], step.after[gone[was]], leaves=path)
         elif was not in taken:
-            yield _Unit(was, path, step.before[was], step.after[was])
+            yield _Unit(was, path, step.before[was], step.after[was], runs=runs.get(was, ()))
 
 
 def _merged(
@@ -184,7 +191,8 @@ def _merged(
     for unit in units:
         here = ours[unit.leaves or unit.path]
         labels = Labels(line.target.name, f"before {name}", name)
-        merged = line.merger.merge(unit.base, here, unit.theirs, labels)
+        merged = _side_by_side(line, unit, here)
+        merged = merged or line.merger.merge(unit.base, here, unit.theirs, labels)
         why = merged.conflict or _no_place(line, unit, ours)
         if why:
             sides = (unit.base, here, unit.theirs)
@@ -196,6 +204,15 @@ def _merged(
         if unit.leaves:
             made[unit.leaves] = None
     return made, tuple(conflicts)
+
+
+def _side_by_side(line: _Line, unit: _Unit, ours: Entry | None) -> Merged | None:
+    """The file with both changes, where an untouched line keeps them apart."""
+    base, theirs = unit.base, unit.theirs
+    if base is None or ours is None or theirs is None or base.mode != theirs.mode:
+        return None
+    data = line.lanes.merged(unit.was, base.data, ours.data, theirs.data, unit.runs)
+    return Merged(Entry(ours.mode, data)) if data is not None else None
 
 
 def _no_place(line: _Line, unit: _Unit, ours: Files) -> str:

@@ -43,7 +43,10 @@ def find_moves(
     if not missing:
         return {}
     fresh = [path for path in new.listed if path not in old.listed]
-    trees = [_tree(git, old, missing), _tree(git, new, fresh)]
+    trees = (
+        tree_of(git, {path: side.listed[path] for path in listed})
+        for side, listed in ((old, missing), (new, fresh))
+    )
     options = ("-r", "-z", "--raw", f"-M{_LEAST}%", "-l0", "--diff-filter=R")
     fields = git.output("diff-tree", *options, *trees).decode("utf-8", "surrogateescape")
     words = fields.split("\0")
@@ -54,8 +57,9 @@ def find_moves(
     return {move.old: move for move in found}
 
 
-def _tree(git: Git, snapshot: Snapshot, paths: Collection[str]) -> str:
-    lines = (f"{' '.join(snapshot.listed[path])}\t{path}\0" for path in paths)
+def tree_of(git: Git, files: Mapping[str, tuple[str, str]]) -> str:
+    """A tree of some files: path -> mode and blob id."""
+    lines = (f"{mode} {blob}\t{path}\0" for path, (mode, blob) in files.items())
     with git.temporary_index() as index:
         data = "".join(lines).encode("utf-8", "surrogateescape")
         index.run("update-index", "-z", "--index-info", stdin=data)
