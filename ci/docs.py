@@ -6,7 +6,10 @@
                                            checks or verdicts than FILE, its output or --json
 
 A sample is a fenced block below a comment ``<!-- output of: vpatch ... -->``; several commands are
-joined by ``&&``. Only stdout is shown. Samples that build download a wheel once, into the cache.
+joined by ``&&``; ``| grep PATTERN`` shows some lines of the last one, and ``output of, exit 1:``
+says that it finds something. Only stdout is shown. Samples run in a folder that has the target and
+a public drafter of tests/fixtures, without weights, as target/ and drafter/. Samples that build
+download a wheel once, into the cache.
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``: docs_smoke.py makes it. A
 smoke takes minutes: its sample, below ``<!-- part of the output of: vpatch smoke ... -->``, is not
 rewritten.
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -28,6 +32,11 @@ import docs_smoke
 from vpatch.cli import cli
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+import preflight_lab  # noqa: E402
+
+DRAFTER = "cm00cm--Kimi-K2.7-Code-EAGLE3"
 REFERENCE = ROOT / "docs" / "cli.md"
 README = ROOT / "README.md"
 SAMPLED = (README,)
@@ -41,7 +50,9 @@ TABLES: Mapping[str, Callable[[], str]] = {
 }
 
 _SAMPLE = re.compile(
-    r"(<!-- output of: (?P<commands>[^\n]+?) -->\n```[a-z]*\n)(?P<shown>.*?)(?=```)", re.DOTALL
+    r"(<!-- output of(?:, exit (?P<exit>\d))?: (?P<commands>[^\n]+?) -->\n```[a-z]*\n)"
+    r"(?P<shown>.*?)(?=```)",
+    re.DOTALL,
 )
 _TABLE = re.compile(
     r"(<!-- table: (?P<name>[^\n]+?) -->\n)(?P<shown>.*?)(?=<!-- end -->)", re.DOTALL
@@ -69,7 +80,8 @@ def reference() -> str:
 def with_samples(text: str) -> str:
     """A page with its samples as the commands print them now."""
     with tempfile.TemporaryDirectory() as folder:
-        return _SAMPLE.sub(lambda found: found[1] + _outputs(found["commands"], folder), text)
+        _checkpoints(Path(folder))
+        return _SAMPLE.sub(lambda found: found[1] + _outputs(found, folder), text)
 
 
 def with_tables(text: str) -> str:
@@ -107,11 +119,25 @@ def check_smoke(report: Path) -> list[str]:
     return list(docs_smoke.differences(found["shown"], report.read_text()))
 
 
-def _outputs(commands: str, folder: str) -> str:
-    return "".join(_output(command.split(), folder) for command in commands.split(" && "))
+def _checkpoints(folder: Path) -> None:
+    """A target's and a drafter's config, and headers over holes."""
+    drafter = preflight_lab.public(DRAFTER)
+    weights = preflight_lab.weights_of(drafter["config"], drafter["states"], drafter["own"])
+    preflight_lab.write(folder / "drafter", drafter["config"], weights)
+    preflight_lab.write(folder / "target", preflight_lab.public("target-kimi-k2.5")["config"])
 
 
-def _output(command: list[str], folder: str) -> str:
+def _outputs(found: re.Match[str], folder: str) -> str:
+    commands, _, pattern = found["commands"].partition(" | grep ")
+    wanted = int(found["exit"] or 0)
+    shown = "".join(
+        _output(shlex.split(command), folder, wanted) for command in commands.split(" && ")
+    )
+    lines = shown.splitlines(keepends=True)
+    return "".join(line for line in lines if re.search(pattern.strip("'"), line))
+
+
+def _output(command: list[str], folder: str, wanted: int) -> str:
     if command[0] != "vpatch":
         raise SystemExit(f"a sample runs vpatch, not {command[0]!r}")
     ran = subprocess.run(
@@ -122,7 +148,7 @@ def _output(command: list[str], folder: str) -> str:
         text=True,
         check=False,
     )
-    if ran.returncode:
+    if ran.returncode != wanted:
         raise SystemExit(f"{' '.join(command)} ended with {ran.returncode}:\n{ran.stderr}")
     return ran.stdout.replace(str(ROOT) + "/", "")
 
