@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -133,10 +133,25 @@ def _unknown(repository: Repository, tag: str, base: str, known: frozenset[str])
     unfinished = repository.unfinished()
     if unfinished is not None:
         yield f"{unfinished} that is not finished"
-    yield from (f"the file {path}" for path in _files(repository))
-    git = Git(repository.git_dir)
-    yield from _refs(git, tag)
+    yield from (f"the file {path}" for path in unsaved_files(repository))
+    own = {
+        f"refs/heads/{branch_name(tag)}", f"refs/{base_ref(tag)}", f"refs/{written_ref(tag)}"
+    }  # fmt: skip
+    yield from kept_refs(Git(repository.git_dir), own)
     roots = [base, *filter(None, [repository.find(f"refs/{written_ref(tag)}")])]
+    yield from lost_commits(repository, roots, known)
+
+
+def lost_commits(
+    repository: Repository, roots: Sequence[str], known: Collection[str] = ()
+) -> Iterator[str]:
+    """Commits that a repository has and that nobody else may have, a phrase each.
+
+    Args:
+        roots: Commits that are kept elsewhere, with all behind them.
+        known: More of them, each alone.
+    """
+    git = Git(repository.git_dir)
     tips = ["--all", *filter(None, [repository.find("HEAD")])]
     listed = git.output("rev-list", *tips, "--not", *roots).decode("ascii").split()
     wanted = [commit for commit in listed if commit not in known]
@@ -145,7 +160,7 @@ def _unknown(repository: Repository, tag: str, base: str, known: frozenset[str])
         yield f"commit {commit[:12]} ({subject[:60]!r})"
 
 
-def _files(repository: Repository) -> Iterator[str]:
+def unsaved_files(repository: Repository) -> Iterator[str]:
     """Files that are not as HEAD has them, whoever ignores them, and however they are hidden."""
     git = Git(repository.git_dir, work_tree=repository.work_tree)
     options = (
@@ -157,7 +172,7 @@ def _files(repository: Repository) -> Iterator[str]:
     )
     for entry in git.output("status", *options).split(b"\0"):
         path = entry[3:].decode("utf-8", "surrogateescape")
-        if path and not (entry.startswith(b"!!") and _is_cache(path)):
+        if path and not (entry.startswith(b"!!") and is_cache(path)):
             yield path
     for entry in git.output("ls-files", "-v", "-z").split(b"\0"):
         if entry[:1].islower() or entry[:1] == b"S":
@@ -165,15 +180,17 @@ def _files(repository: Repository) -> Iterator[str]:
             yield f"{path}, which git is told not to look at"
 
 
-def _is_cache(path: str) -> bool:
+def is_cache(path: str) -> bool:
+    """Whether a file is one that tools make again by themselves."""
     return path.endswith(".pyc") or not _CACHES.isdisjoint(path.split("/"))
 
 
-def _refs(git: Git, tag: str) -> Iterator[str]:
-    """Stashes, other branches, tags, linked worktrees: somebody wanted to keep something."""
-    own = {
-        f"refs/heads/{branch_name(tag)}", f"refs/{base_ref(tag)}", f"refs/{written_ref(tag)}"
-    }  # fmt: skip
+def kept_refs(git: Git, own: Collection[str]) -> Iterator[str]:
+    """Stashes, other branches, tags, linked worktrees: somebody wanted to keep something.
+
+    Args:
+        own: Refs that do not count.
+    """
     for ref in git.output("for-each-ref", "--format=%(refname)").decode("utf-8", "replace").split():
         if ref == "refs/stash":
             yield "a stash"
