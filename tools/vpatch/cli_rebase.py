@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import click
 
 from vpatch.cli_run import Run, json_option, repo_of, repo_option, upstream_of
+from vpatch.errors import UsageError
 
 if TYPE_CHECKING:
     from vpatch.upstream.mirror import ArchiveKind
 
 
 @click.command(short_help="A series moves to another release.")
-@click.argument("source", metavar="FROM")
-@click.argument("target", metavar="TO")
+@click.argument("source", metavar="FROM", required=False)
+@click.argument("target", metavar="TO", required=False)
 @click.option("--dry-run", is_flag=True, help="Write nothing: verdicts and questions alone.")
 @click.option(
     "--accept",
@@ -42,6 +43,23 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Commit patches/TO; what leaves the series leaves in a commit of its own.",
 )
+@click.option(
+    "--worktree",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where a conflict is resolved; or which session is meant. [default: ../vllm-TO-rebase]",
+)
+@click.option("--status", is_flag=True, help="Say what a session waits for.")
+@click.option("--continue", "go_on", is_flag=True, help="Take what was resolved, and go on.")
+@click.option("--skip", metavar="PATCH", help="Leave out the patch that conflicts, and go on.")
+@click.option("--abort", is_flag=True, help="Take a session back.")
+@click.option(
+    "--store",
+    is_flag=True,
+    help="With --continue: keep what was resolved in patches/resolutions, to be used again.",
+)
+@click.option("--discard", is_flag=True, help="With --skip, --abort: let edits of the conflict go.")
+@click.option("--no-resolutions", is_flag=True, help="Use nothing of patches/resolutions.")
 @click.option("--markdown", is_flag=True, help="The report as Markdown, for a pull request.")
 @click.option(
     "--onto-git",
@@ -63,14 +81,22 @@ if TYPE_CHECKING:
 @click.pass_obj
 def rebase(
     run: Run,
-    source: str,
-    target: str,
+    source: str | None,
+    target: str | None,
     dry_run: bool,
     accept: Sequence[str],
     keep: Sequence[str],
     out: Path | None,
     replace: bool,
     commit: bool,
+    worktree: Path | None,
+    status: bool,
+    go_on: bool,
+    abort: bool,
+    skip: str | None,
+    store: bool,
+    discard: bool,
+    no_resolutions: bool,
     markdown: bool,
     onto_git: str | None,
     kind: ArchiveKind | None,
@@ -83,8 +109,16 @@ def rebase(
     upstream has by now is found by where it stands, hunk by hunk, and named with its evidence.
     Without conflicts and open questions the new series is verified on every source of TO and
     written, with its pin.
+
+    A conflict begins a session: a worktree beside the repository, with markers in diff3 style, in
+    which git's own tools work. --continue takes the files and goes on, in the end as if there had
+    been no conflict. Where several sessions exist, name one by its TO.
     """
     from vpatch.verbs import rebase as verb
+    from vpatch.verbs import rebase_continue as verb_continue
+    from vpatch.verbs import rebase_held as verb_held
+    from vpatch.verbs import rebase_session as verb_session
+    from vpatch.verbs import rebase_session_report as verb_report
 
     wish = verb.Wish(
         accept=tuple(accept),
@@ -94,8 +128,56 @@ def rebase(
         replace=replace,
         commit=commit,
         markdown=markdown,
+        resolutions=not no_resolutions,
+        worktree=worktree,
         onto_git=onto_git,
         here=Path.cwd(),
     )
     upstream = upstream_of(run, upstream_git, kind)
-    run.finish(verb.run(source, target, repo_of(repo), upstream, wish))
+    place = _repo(repo)
+    names = tuple(tag for tag in (source, target) if tag is not None)
+    given = {"status": status, "continue": go_on, "skip": skip is not None, "abort": abort}
+    words = [word for word, there in given.items() if there]
+    _check(names, words, store=store, discard=discard, dry_run=dry_run)
+    if not words:
+        run.finish(verb_session.start(names[0], names[1], place, upstream, wish))
+        return
+    ask = verb_held.Ask(names, worktree or _worktree(names), skip or "", store, discard)
+    if words == ["status"]:
+        run.finish(verb_report.status(place, names, ask.worktree))
+    elif words == ["abort"]:
+        run.finish(verb_session.abort(place, ask))
+    else:
+        run.finish(verb_continue.go_on(place, upstream, ask, wish))
+
+
+def _check(
+    names: Sequence[str], words: Sequence[str], *, store: bool, discard: bool, dry_run: bool
+) -> None:
+    going = set(words) & {"continue", "skip"}
+    for wrong, why in (
+        (len(words) > 1, "--status, --continue, --skip and --abort exclude each other"),
+        (not words and not names[1:], "FROM and TO are missing: the release that has the series, "
+         "and the one that it is to move to"),
+        (words and dry_run, "--dry-run is for FROM TO"),
+        (store and not going, "--store is for --continue"),
+        (discard and not set(words) & {"skip", "abort"}, "--discard is for --skip and --abort"),
+    ):  # fmt: skip
+        if wrong:
+            raise UsageError(why, hint="vpatch rebase --help", code="usage")
+
+
+def _repo(repo: Path | None) -> Path:
+    """The repository; in the worktree of a session, that of the session."""
+    from vpatch.rebase.session_tree import home_of
+
+    home = home_of(Path.cwd()) if repo is None else None
+    return home[0] if home is not None else repo_of(repo)
+
+
+def _worktree(names: Sequence[str]) -> Path | None:
+    """The worktree of the session that the current folder lies in, where no other is named."""
+    from vpatch.rebase.session_tree import home_of
+
+    home = home_of(Path.cwd())
+    return home[2] if home is not None and not names else None

@@ -248,15 +248,3 @@ def refusal(resolution: Resolution, conflicts: Sequence[Conflicted], files: File
         for doubt in unreadable(change):
             return f"{file.path}:{doubt.line}: {doubt.text}"
     return ""
-
-
-def shown(files: Files, resolution: Resolution, read: Reader) -> Iterator[str]:
-    """What a resolution makes of the new tree, as the lines of a diff."""
-    for file in resolution.files:
-        sides = (read(file.path), files[file.path])
-        old, new = (
-            [] if side is None else side.data.decode("utf-8", "replace").splitlines()
-            for side in sides
-        )
-        names = (f"a/{file.path}", f"b/{file.path}")
-        yield from difflib.unified_diff(old, new, *names, lineterm="")

@@ -79,14 +79,14 @@ def bring(git: Git, folder: Path, head: str, there: tuple[str, ...]) -> None:
     work_git(folder).run("index-pack", "--stdin", "--fix-thin", stdin=pack)
 
 
-def home_of(start: Path) -> tuple[Path, str] | None:
-    """The repository and the release of the session whose worktree a folder lies in, if any."""
+def home_of(start: Path) -> tuple[Path, str, Path] | None:
+    """The session whose worktree a folder lies in: its repository, its release, the worktree."""
     for folder in (start.absolute(), *start.absolute().parents):
         try:
             repo, target, *_ = (folder / ".git" / HOME).read_bytes().split(b"\n")
         except (OSError, ValueError):
             continue
-        return Path(os.fsdecode(repo)), os.fsdecode(target)
+        return Path(os.fsdecode(repo)), os.fsdecode(target), folder
     return None
 
 

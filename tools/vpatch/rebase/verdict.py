@@ -19,7 +19,7 @@ from vpatch.rebase.model import (
 from vpatch.rebase.moves import SURE
 from vpatch.rebase.obsolete import Obsolete, question_name
 
-_WHY = {
+WHY = {
     "content": "both sides changed the same lines",
     "gone": "the file is not there any more",
     "exists": "there is such a file already",
@@ -181,7 +181,7 @@ def _first(run: Run) -> str:
 def _conflict(one: Conflicted) -> Evidence:
     mark = one.merged.find(b"<<<<<<< ")
     line = one.merged.count(b"\n", 0, mark) + 1 if mark >= 0 else 0
-    return Evidence(one.path, line, _WHY[one.reason])
+    return Evidence(one.path, line, WHY[one.reason])
 
 
 def _refused(carried: Carried) -> str:

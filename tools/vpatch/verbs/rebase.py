@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from vpatch.pipeline import Upstream
 from vpatch.rebase.model import Choices, Rebased
 from vpatch.rebase.rebase import Side, rebase
 from vpatch.rebase.record import find_place, make_commits, take
+from vpatch.rebase.resolutions import Resolutions
 from vpatch.rebase.write import written_out
 from vpatch.report import Report
 from vpatch.tags import parse_tag
@@ -41,6 +42,8 @@ class Wish:
         replace: ``--replace``: a series of TO that differs may go.
         commit: ``--commit``: commit it as well.
         markdown: ``--markdown``: the report as Markdown.
+        resolutions: Without ``--no-resolutions``: what is stored of conflicts is used.
+        worktree: ``--worktree``: where a conflict is resolved.
         onto_git: ``--onto-git``: a revision of the repository of ``here`` in the place of TO.
         here: The current folder.
     """
@@ -52,6 +55,8 @@ class Wish:
     replace: bool = False
     commit: bool = False
     markdown: bool = False
+    resolutions: bool = True
+    worktree: Path | None = None
     onto_git: str | None = None
     here: Path = Path()
 
@@ -71,8 +76,21 @@ class Ground:
     target: Side
 
 
-def run(source: str, target: str, repo: Path, upstream: Upstream, wish: Wish) -> Report:
+OnConflict = Callable[[Ground, Rebased, Resolutions], Report]
+
+
+def run(
+    source: str,
+    target: str,
+    repo: Path,
+    upstream: Upstream,
+    wish: Wish,
+    on_conflict: OnConflict | None = None,
+) -> Report:
     """Carries the series of one release to another, and writes it where nothing is in the way.
+
+    Args:
+        on_conflict: Takes over where a patch conflicts, unless it is a dry run.
 
     Raises:
         UsageError: no such tag, no pin for ``source``, or both are the same; another series is
@@ -83,13 +101,25 @@ def run(source: str, target: str, repo: Path, upstream: Upstream, wish: Wish) ->
     """
     _check(wish)
     with ground(source, target, repo, upstream, wish) as found:
-        choices = Choices(accept=wish.accept, keep=wish.keep)
+        known = known_resolutions(repo, wish)
+        choices = Choices(accept=wish.accept, keep=wish.keep, recall=known.recall)
         rebased = rebase(found.git, found.series, found.source, found.target, choices)
-        _check_names(found.series, rebased, wish)
+        check_names(found.series, rebased, wish)
+        if rebased.conflicts and on_conflict is not None and not wish.dry_run:
+            return on_conflict(found, rebased, known)
         if rebased.exit_code or wish.dry_run:
-            return report(rebased, markdown=wish.markdown)
-        written = _written(found, rebased, repo, upstream, wish)
-        return report(rebased, written, markdown=wish.markdown)
+            return report(rebased, known=known, markdown=wish.markdown)
+        written = write_out(found, rebased, repo, upstream, wish)
+        return report(rebased, written, known=known, markdown=wish.markdown)
+
+
+def known_resolutions(repo: Path, wish: Wish) -> Resolutions:
+    """What is stored, unless nobody wants it.
+
+    Raises:
+        HostError: a file cannot be opened.
+    """
+    return Resolutions.read(repo) if wish.resolutions else Resolutions(repo, {})
 
 
 def _check(wish: Wish) -> None:
@@ -101,9 +131,14 @@ def _check(wish: Wish) -> None:
             raise UsageError(why, hint="vpatch rebase --help", code="usage")
 
 
-def _written(
+def write_out(
     found: Ground, rebased: Rebased, repo: Path, upstream: Upstream, wish: Wish
 ) -> Written:
+    """Verifies the new series and writes it, with its pin.
+
+    Raises:
+        As ``run``.
+    """
     tag = rebased.target
     folder = wish.out.absolute() if wish.out else series_folder(repo, tag)
     place = find_place(folder) if wish.commit else None
@@ -183,7 +218,7 @@ def _pin_of(repo: Path, tag: str) -> Pin | None:
     return Pin.read(path) if path.is_file() else None
 
 
-def _check_names(series: Series, rebased: Rebased, wish: Wish) -> None:
+def check_names(series: Series, rebased: Rebased, wish: Wish) -> None:
     """A name that is no question is a mistake: it might be meant for another one."""
     asked = {question.name for patch in rebased.patches for question in patch.questions}
     wrong = [name for name in wish.accept if name not in asked]

@@ -15,7 +15,10 @@ from rich.text import Text
 from vpatch.patches.export import NewSeries
 from vpatch.patches.rewrite import Rewritten
 from vpatch.rebase.model import Question, Rebased, RebasedPatch
+from vpatch.rebase.resolutions import Resolutions
 from vpatch.report import Report, lines, plain, printable, table
+from vpatch.tags import is_tag
+from vpatch.verbs import rebase_resolutions
 
 _SHOWN = 4
 
@@ -34,16 +37,28 @@ class Written:
     commits: tuple[str, ...] = ()
 
 
-def report(rebased: Rebased, written: Written | None = None, *, markdown: bool = False) -> Report:
-    """A rebase, and the folder where it was written."""
+def report(
+    rebased: Rebased,
+    written: Written | None = None,
+    *,
+    known: Resolutions | None = None,
+    markdown: bool = False,
+) -> Report:
+    """A rebase, and the folder where it was written.
+
+    Args:
+        known: The stored resolutions.
+    """
     data = as_dict(rebased)
+    if known is not None:
+        data["resolutions"] = rebase_resolutions.as_dict(rebased, known)
     if written is not None:
         data["written"] = written.rewritten.changed
         data["folder"] = str(written.folder)
         data["revision"] = written.rewritten.pin.revision
         data["series"] = list(written.new.rows)
         data["commits"] = list(written.commits)
-    text = Text(_markdown(rebased)) if markdown else _text(rebased, written)
+    text = Text(_markdown(rebased)) if markdown else _text(rebased, written, known)
     return Report("rebase", data, text, exit_code=rebased.exit_code)
 
 
@@ -108,17 +123,20 @@ def sentence(rebased: Rebased) -> str:
 def next_step(rebased: Rebased) -> str:
     """The next command."""
     command = f"vpatch rebase {rebased.source} {rebased.target}"
+    if rebased.conflicts and not is_tag(rebased.target):
+        return "Nothing was written: a session needs a release."
     if rebased.conflicts:
-        return "Nothing was written. Resolve the first conflict on the old release or by hand."
+        return f"Nothing was written. {command} begins a session: a worktree to resolve them in."
     names = " ".join(f"--accept {shlex.quote(each.name)}" for each in rebased.questions)
     return f"Look at each, then: {command} {names}"
 
 
-def _text(rebased: Rebased, written: Written | None) -> RenderableType:
+def _text(rebased: Rebased, written: Written | None, known: Resolutions | None) -> RenderableType:
     rows = [_row(patch) for patch in rebased.patches]
     return lines(
         table(("verdict", "patch", "why"), rows) if rows else None,
         *(plain(f"  {line}") for patch in rebased.patches for line in _details(patch)),
+        *(plain(line) for line in (rebase_resolutions.told(rebased, known) if known else ())),
         *(plain(line) for line in _asked(rebased)),
         plain(summary(rebased)),
         plain(f"  -> {next_step(rebased)}") if rebased.exit_code else None,
