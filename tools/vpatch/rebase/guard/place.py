@@ -43,9 +43,19 @@ def misplaced(corners: Corners) -> Iterator[Doubt]:
     for key, rest in rests.items():
         stray = [line for line in (*rest.extra, *rest.lost) if line not in explained]
         if stray:
-            where = _line(corners, key, stray)
-            text = f"this changes {_name(key)}, where the patch did not: {_shown(stray)}"
-            yield Doubt(SCOPE_CHANGED, key, where, text)
+            yield _stray(corners, key, stray)
+
+
+def _stray(corners: Corners, key: str, stray: list[bytes]) -> Doubt:
+    """Lines that came or went where the patch did not mean it."""
+    where = _line(corners, key, stray)
+    for origin, meant in corners.meant.items():
+        gone = corners.name(corners.upstream, origin) not in corners.upstream.own
+        if gone and any(line in meant.added or line in meant.removed for line in stray):
+            text = f"the patch changed {origin}, which is gone, and this changes {_name(key)}"
+            return Doubt(SCOPE_CHANGED, origin, where, f"{text}: {_shown(stray)}")
+    text = f"this changes {_name(key)}, where the patch did not: {_shown(stray)}"
+    return Doubt(SCOPE_CHANGED, key, where, text)
 
 
 def _rest(corners: Corners, key: str) -> _Rest:

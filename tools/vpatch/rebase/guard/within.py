@@ -10,13 +10,20 @@ from collections.abc import Iterator, Sequence
 
 from vpatch.rebase.guard.change import AMBIGUOUS, Doubt
 from vpatch.rebase.guard.corners import Corners
-from vpatch.rebase.guard.outline import Outline
+from vpatch.rebase.guard.outline import FILE, Outline
 from vpatch.rebase.hunks import Placed, Run
 
 
 def ambiguous(corners: Corners) -> Iterator[Doubt]:
     """Runs whose place in their scope is not the only one that they fit."""
-    for placed in corners.change.runs:
+    change = corners.change
+    astray = change.before == change.upstream and change.after != change.result
+    if astray and corners.meant == corners.made:
+        # No merge is needed: the same lines in the same scopes, and not where they were.
+        first = next((each.landed for each in change.runs if each.landed), None)
+        text = "upstream has the file that the patch was made on, and this is another result"
+        yield Doubt(AMBIGUOUS, FILE, first.new if first else 0, text)
+    for placed in change.runs:
         landed = placed.landed
         key = _scope(corners.before, corners.after, placed.run)
         if landed is None or not corners.before.own.get(key):
