@@ -77,3 +77,28 @@ def test_readmes_sample_is_found(tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text(report())
     assert any("states/llama-nested" in line for line in docs.check_smoke(path))
+
+
+STORY = "'KimiK25Config' object has no attribute 'image_token_index'"
+
+
+def sample(comment: str) -> str:
+    return docs.with_samples(f"<!-- {comment} -->\n```text\nold\n```\n").split("```text\n")[1]
+
+
+def test_a_sample_may_show_some_lines_of_its_last_command() -> None:
+    shown = sample(f"output of: vpatch explain \"{STORY}\" | grep '^gate p|^  fix'")
+    assert shown.splitlines()[:2] == ["gate placeholder", "  fix        vpatch build v0.17.1"]
+
+
+def test_a_sample_that_finds_something_says_so() -> None:
+    assert sample("output of, exit 1: vpatch explain hello").startswith("```")
+    with pytest.raises(SystemExit, match="ended with 1"):
+        sample("output of: vpatch explain hello")
+    with pytest.raises(SystemExit, match="ended with 0"):
+        sample(f'output of, exit 1: vpatch explain "{STORY}"')
+
+
+def test_samples_have_a_target_and_a_drafter() -> None:
+    command = "vpatch preflight --target target --drafter drafter --tag v0.33.0"
+    assert "verdict: works with an option" in sample(f"output of, exit 1: {command} | grep verdict")

@@ -30,17 +30,24 @@ class _Call:
 
 def entries() -> Iterator[Entry]:
     """All of them: a problem's text is a tuple of parts that come in order."""
-    for module in MODULES:
-        source = files("vpatch.preflight").joinpath(f"{module}.py").read_text(encoding="utf-8")
-        tree = ast.parse(source)
-        outer = scope_of(
-            each for each in tree.body if isinstance(each, (ast.Assign, ast.AnnAssign))
-        )
+    parsed = {
+        each.name.removesuffix(".py"): ast.parse(each.read_text(encoding="utf-8"))
+        for each in files("vpatch.preflight").iterdir()
+        if each.name.endswith(".py")
+    }
+    shared = scope_of(each for tree in parsed.values() for each in _assignments(tree))
+    for tree in (parsed[module] for module in MODULES):
+        # A module's own constants before those that it may import of others.
+        outer = scope_of(_assignments(tree), shared)
         for function in tree.body:
             if isinstance(function, ast.FunctionDef):
                 scope = scope_of([function], outer)
                 for node in ast.walk(function):
                     yield from _of_node(node, scope)
+
+
+def _assignments(tree: ast.Module) -> list[ast.stmt]:
+    return [each for each in tree.body if isinstance(each, (ast.Assign, ast.AnnAssign))]
 
 
 def _of_node(node: ast.AST, scope: Scope) -> Iterator[Entry]:

@@ -121,7 +121,7 @@ def scope_of(nodes: Iterable[ast.AST], outer: Scope | None = None) -> Scope:
     own: dict[str, tuple[ast.expr, ...]] = {}
     for node in nodes:
         for each in ast.walk(node):
-            for name, value in _bound(each):
+            for name, value in (*_bound(each), *_in_turn(each, names)):
                 own[name] = (*own.get(name, ()), value)
     return Scope({**names, **own}, outer.functions if outer else {})
 
@@ -135,6 +135,18 @@ def _bound(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
             yield name, value
         case ast.NamedExpr(target=ast.Name(id=name), value=value):
             yield name, value
+
+
+def _in_turn(
+    node: ast.AST, names: Mapping[str, tuple[ast.expr, ...]]
+) -> Iterator[tuple[str, ast.expr]]:
+    """What a loop's or a comprehension's variable is in turn, where that is written out."""
+    if not isinstance(node, (ast.For, ast.comprehension)) or not isinstance(node.target, ast.Name):
+        return
+    every = names.get(node.iter.id, ()) if isinstance(node.iter, ast.Name) else (node.iter,)
+    for each in every:
+        if isinstance(each, (ast.Tuple, ast.List)):
+            yield from ((node.target.id, value) for value in each.elts)
 
 
 def _pair(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
