@@ -86,11 +86,14 @@ class Resolutions:
         """Those that were made for this rebase, and that it had no use for."""
         known = (one.carried.recalled for one in rebased.patches)
         used = {one.source for one in known if one is not None}
+        # What was resolved by hand just now, and stored.
+        new = [one.carried.patch for one in rebased.patches if one.verdict.word == "resolved"]
         return tuple(
             Unused(self.place(name), _why(one, rebased))
             for name, one in self.stored.items()
             if (one.source, one.target) == (rebased.source, rebased.target)
             and self.place(name) not in used
+            and not any(one.is_of(patch) for patch in new)
         )
 
     def store(self, resolution: Resolution) -> str:

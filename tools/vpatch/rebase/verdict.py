@@ -111,7 +111,7 @@ def _resolved(carried: Carried, runs: int) -> Verdict:
     lines = tuple(
         Evidence(source.source, source.lines.get(path, 0), path) for path in sorted(carried.by_hand)
     )
-    return Verdict("resolved", f"as {source.source} says", lines, runs)
+    return Verdict("resolved", "as was stored of it", lines, runs)
 
 
 def _emptied(

@@ -12,13 +12,14 @@ from vpatch.patches.check import check_series
 from vpatch.patches.fix import fixed
 from vpatch.patches.repo import existing_series, series_tags
 from vpatch.patches.swap import replacing
+from vpatch.rebase.resolutions import Resolutions
 from vpatch.report import Report, lines, plain
 from vpatch.tags import parse_tag
 from vpatch.verbs.errors import told_finding
 
 
 def run(repo: Path, tags: Sequence[str], *, since: str, fix: bool = False) -> Report:
-    """Checks the named releases, or all that have a series.
+    """Checks the named releases, or all that have a series and what is stored of conflicts.
 
     Args:
         since: The revision of the repository whose pins count as published.
@@ -35,6 +36,8 @@ def run(repo: Path, tags: Sequence[str], *, since: str, fix: bool = False) -> Re
     findings = [
         finding for folder, tag in folders for finding in check_series(folder, tag, since=since)
     ]
+    if not tags:
+        findings += Resolutions.read(repo).findings
     return Report(
         "lint",
         {
