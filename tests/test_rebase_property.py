@@ -89,6 +89,11 @@ BODY = [
 ]
 
 
+def body_of(name: str) -> list[str]:
+    """Alike in all functions but for one line: by nothing else could a twin be told apart."""
+    return [f"    n = start + {NAMES.index(name)}", *BODY[1:]]
+
+
 def module(functions: list[tuple[str, list[str]]]) -> bytes:
     parts = [f"def {name}(start):\n" + "".join(f"{x}\n" for x in body) for name, body in functions]
     return "\n\n".join(parts).encode()
@@ -151,7 +156,7 @@ def test_the_patched_function_and_no_other_differs_or_a_verdict_says_why(
     name: str, number: int, replaces: bool, what: list[tuple[str, str, int]]
 ) -> None:
     line = "    n += 777"
-    before = [(each, list(BODY)) for each in NAMES]
+    before = [(each, body_of(each)) for each in NAMES]
     patched = [(each, list(body)) for each, body in before]
     body = next(body for each, body in patched if each == name)
     body[number + 1 : number + 1 + replaces] = [line]

@@ -98,6 +98,8 @@ def test_the_new_series_is_written_with_its_pin(
     answer = said(capsys)
     assert answer["counts"] == {"clean": 2, "offset": 2, "absorbed": 1}
     assert (answer["written"], answer["folder"]) == (True, str(project.next))
+    rows = [line.split() for line in answer["range_diff"].splitlines() if line[:1] != " "]
+    assert [row[2] for row in rows] == ["=", "=", "<", "=", "="]
     pin, series = project.check_next()
     assert [patch.file for patch in series.patches] == [
         "0001-a-say-five.patch",

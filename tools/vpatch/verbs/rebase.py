@@ -19,6 +19,7 @@ from vpatch.patches.series import Series
 from vpatch.patches.swap import replacing
 from vpatch.pipeline import Upstream
 from vpatch.rebase.model import Choices, Rebased
+from vpatch.rebase.rangediff import range_diff
 from vpatch.rebase.rebase import Side, rebase
 from vpatch.rebase.record import find_place, make_commits, take
 from vpatch.rebase.resolutions import Resolutions
@@ -173,7 +174,9 @@ def write_out(
         if place is not None and commits:
             ours = {name for name in replacement.before if is_ours(name)}
             take(place, commits, sorted({*ours, *rewritten.files}))
-    return Written(folder, rewritten, new, commits)
+    start = found.source
+    changes = range_diff(found.git, found.series, start.commit, start.kind, rebased)
+    return Written(folder, rewritten, new, commits, changes)
 
 
 @contextmanager

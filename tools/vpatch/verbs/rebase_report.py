@@ -15,6 +15,7 @@ from rich.text import Text
 from vpatch.patches.export import NewSeries
 from vpatch.patches.rewrite import Rewritten
 from vpatch.rebase.model import Question, Rebased, RebasedPatch
+from vpatch.rebase.rangediff import changed_rows
 from vpatch.rebase.resolutions import Resolutions
 from vpatch.report import Report, lines, plain, printable, table
 from vpatch.tags import is_tag
@@ -29,12 +30,14 @@ class Written:
 
     Attributes:
         commits: ``--commit``: the commits in the user's repository.
+        range_diff: What git says of the old line and the new one.
     """
 
     folder: Path
     rewritten: Rewritten
     new: NewSeries
     commits: tuple[str, ...] = ()
+    range_diff: str = ""
 
 
 def report(
@@ -58,7 +61,8 @@ def report(
         data["revision"] = written.rewritten.pin.revision
         data["series"] = list(written.new.rows)
         data["commits"] = list(written.commits)
-    text = Text(_markdown(rebased)) if markdown else _text(rebased, written, known)
+        data["range_diff"] = written.range_diff
+    text = Text(_markdown(rebased, written)) if markdown else _text(rebased, written, known)
     return Report("rebase", data, text, exit_code=rebased.exit_code)
 
 
@@ -152,6 +156,8 @@ def _told(written: Written) -> Iterator[str]:
         yield f"{written.folder}: as it was, revision {revision}"
         return
     yield f"{written.folder}: {told}; revision {revision}"
+    for row in changed_rows(written.range_diff):
+        yield f"  {row}"
     for commit in written.commits:
         yield f"  commit {commit[:12]}"
     yield f"  -> vpatch lint {written.rewritten.pin.tag}; vpatch check {written.rewritten.pin.tag}"
@@ -189,7 +195,7 @@ def summary(rebased: Rebased) -> str:
     return f"{told}; tree {rebased.base_tree[:12]} -> {rebased.tree[:12]}"
 
 
-def _markdown(rebased: Rebased) -> str:
+def _markdown(rebased: Rebased, written: Written | None) -> str:
     out = [f"### Rebase {rebased.source} → {rebased.target}", "", summary(rebased), ""]
     out += ["| patch | verdict | why |", "|---|---|---|"]
     for patch in rebased.patches:
@@ -200,6 +206,10 @@ def _markdown(rebased: Rebased) -> str:
         out += ["", "<details><summary>Evidence</summary>", ""]
         out += [f"- {_cell(line)}" for line in evidence]
         out += ["", "</details>"]
+    if written is not None and written.range_diff:
+        # Deeper in than any fence that a patch may hold.
+        body = (f"    {printable(line)}" for line in written.range_diff.splitlines())
+        out += ["", "#### Range-diff", "", *body]
     if rebased.questions:
         out += ["", "#### Questions", ""]
         out += [
