@@ -157,7 +157,9 @@ def _scopes(data: bytes) -> Iterator[Scope]:
 
 
 def _below(piece: Piece, body: Sequence[ast.AST], parent: str) -> Iterator[Scope]:
-    for node in body:
+    waiting = list(reversed(body))  # a long chain of `elif` is as deep as it is long
+    while waiting:
+        node = waiting.pop()
         if isinstance(node, (ast.ClassDef, *_FUNCTIONS)):
             key = f"{parent}.{_name(node)}" if parent else _name(node)
             first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
@@ -166,10 +168,9 @@ def _below(piece: Piece, body: Sequence[ast.AST], parent: str) -> Iterator[Scope
             yield Scope(key, kind, piece.line(first), end, parent)
             yield from _below(piece, node.body, key)
         else:
-            for field in _BLOCKS:
-                inside = getattr(node, field, None)
-                if isinstance(inside, list):
-                    yield from _below(piece, inside, parent)
+            blocks = (getattr(node, field, None) for field in _BLOCKS)
+            inside = [each for block in blocks if isinstance(block, list) for each in block]
+            waiting += reversed(inside)
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

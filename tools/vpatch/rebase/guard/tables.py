@@ -79,6 +79,8 @@ def complaint(piece: Piece) -> tuple[int, str] | None:
         _symbols(piece.source, bool(piece.lead), piece.head)
     except SyntaxError as error:
         return piece.line(error.lineno or 1), error.msg
+    except (ValueError, RecursionError):
+        return None
     return None
 
 
