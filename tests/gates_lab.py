@@ -146,7 +146,7 @@ class DeepseekV2Model(nn.Module, EagleModelMixin):
         hidden_states = self.embed_input_ids(input_ids)
         residual = None
         aux_hidden_states = []
-        for idx, layer in enumerate(self.layers):
+        for idx, layer in enumerate(self.layers[self.start_layer : self.end_layer]):
             if idx in self.aux_hidden_state_layers:
                 aux_hidden_states.append(
                     hidden_states if residual is None else hidden_states + residual
@@ -206,6 +206,9 @@ class LlamaModel(nn.Module):
     def embed_input_ids(self, input_ids):
         return input_ids
 
+    def forward(self, input_ids, positions, hidden_states):
+        return hidden_states, hidden_states
+
 
 class Eagle3LlamaForCausalLM(nn.Module):
     def __init__(self, *, vllm_config, prefix=""):
@@ -241,6 +244,9 @@ class EagleProposer:
             assert isinstance(self.model, Eagle3LlamaForCausalLM)
             target_hidden_states = self.model.combine_hidden_states(target_hidden_states)
         return target_hidden_states
+
+    def placeholder(self):
+        return self.model.config.image_token_index
 
     def load_model(self, target_model):
         if supports_multimodal(target_model):

@@ -84,6 +84,16 @@ MUTANTS = [
      "after load", "takes 0 positional arguments but 1"),
     (_DRAFTER, "LlamaModel(vllm_config=vllm_config, prefix=prefix)", "LlamaModel(vllm_config)",
      "drafter", "after load", "takes 1 positional arguments but 2"),
+    (_DRAFTER, "config.hidden_size * count", "config.hiden_size * count", "known-attributes",
+     "after load", "no attribute 'hiden_size'"),
+    (_PROPOSER, "config.image_token_index =", "config.image_tokn_index =", "known-attributes",
+     "never", "nothing of the tree reads"),
+    (_DRAFTER, "def combine_hidden_states", "def combine_hiden_states", "known-methods", "never",
+     "Eagle3LlamaForCausalLM.combine_hiden_states: nothing of the tree calls it"),
+    (_DRAFTER, "class LlamaModel(nn.Module)", "class LlamaModel(object)", "modules", "after load",
+     "'LlamaModel' object is not callable"),
+    (_DRAFTER, "        super().__init__()\n        config", "        config", "modules",
+     "after load", "before Module.__init__()"),
 ]  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from vpatch.gates.classes import Class
+from vpatch.gates.classes import NN_MODULE, Class
 from vpatch.gates.modules import Function
 from vpatch.gates.scope import MISSING, Scope
 from vpatch.gates.values import (
@@ -194,48 +194,3 @@ _FINDERS: dict[Any, Callable[..., Any]] = {
     Tensor: Attributes.of_tensor,
     _CONTAINERS: _of_container,
 }
-NN_MODULE = frozenset(
-    [
-        "add_module",
-        "apply",
-        "bfloat16",
-        "buffers",
-        "children",
-        "compile",
-        "cpu",
-        "cuda",
-        "double",
-        "eval",
-        "extra_repr",
-        "float",
-        "forward",
-        "get_buffer",
-        "get_parameter",
-        "get_submodule",
-        "half",
-        "load_state_dict",
-        "modules",
-        "named_buffers",
-        "named_children",
-        "named_modules",
-        "named_parameters",
-        "parameters",
-        "register_buffer",
-        "register_forward_hook",
-        "register_forward_pre_hook",
-        "register_module",
-        "register_parameter",
-        "requires_grad_",
-        "state_dict",
-        "to",
-        "to_empty",
-        "train",
-        "training",
-        "type",
-        "zero_grad",
-        "_parameters",
-        "_modules",
-        "_buffers",
-        "__call__",
-    ]
-)

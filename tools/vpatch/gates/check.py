@@ -15,9 +15,11 @@ from vpatch.gates import (
     placeholder,
     protocol,
     target,
+    torch_module,
+    words,
 )
 from vpatch.gates.gate import Gate, Subject, Verdict, judge
-from vpatch.gates.modules import Program
+from vpatch.gates.modules import Module, Program
 from vpatch.gates.tree import Tree
 
 GATES: tuple[Gate, ...] = (
@@ -34,6 +36,8 @@ GATES: tuple[Gate, ...] = (
     *extraction.OPTIONS,
     *protocol.GATES,
     *names.GATES,
+    *words.GATES,
+    *torch_module.GATES,
 )
 
 
@@ -72,12 +76,16 @@ class Checked:
         }
 
 
-def check_tree(tree: Tree) -> Checked:
+def check_tree(tree: Tree, parsed: dict[str, Module | None] | None = None) -> Checked:
     """Asks all gates.
+
+    Args:
+        tree: What they are asked of.
+        parsed: Modules of it that have been parsed before; gets those that are parsed now.
 
     Raises:
         HostError: A file cannot be read.
     """
-    subject = Subject(Program(tree))
+    subject = Subject(Program(tree, {} if parsed is None else parsed))
     verdicts = tuple(judge(subject, gate) for gate in GATES)
     return Checked(tree.name, subject.runner, verdicts)

@@ -13,6 +13,22 @@ from vpatch.gates.walk import walk
 # Bases that add nothing that a check asks for.
 _PLAIN = {"object", "Protocol", "Generic", "ABC", "Enum", "NamedTuple", "TypedDict"}
 _MAX_BASES = 200
+# What every torch.nn.Module has.
+NN_MODULE = frozenset(
+    [
+        *("add_module", "apply", "bfloat16", "buffers", "children", "compile", "cpu", "cuda"),
+        *("double", "eval", "extra_repr", "float", "forward", "get_buffer", "get_extra_state"),
+        *("get_parameter", "get_submodule", "half", "load_state_dict", "modules"),
+        *("named_buffers", "named_children", "named_modules", "named_parameters", "parameters"),
+        *("register_backward_hook", "register_buffer", "register_forward_hook"),
+        *("register_forward_pre_hook", "register_full_backward_hook"),
+        *("register_load_state_dict_post_hook", "register_load_state_dict_pre_hook"),
+        *("register_module", "register_parameter", "register_state_dict_post_hook"),
+        *("requires_grad_", "set_extra_state", "set_submodule", "share_memory", "state_dict"),
+        *("to", "to_empty", "train", "training", "type", "xpu", "zero_grad"),
+        *("_parameters", "_modules", "_buffers", "__call__"),
+    ]
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from vpatch.gates.engine import ASKED, Scene, Start
+from collections.abc import Mapping
+
+from vpatch.gates.engine import ASKED, IDS, Scene, Start
 from vpatch.gates.gate import Evidence, Found, Gate, Subject, raised
 from vpatch.gates.machine import Path
-from vpatch.gates.steps import RUNNERS, config_checks, layers_of, runner_class, set_layers
+from vpatch.gates.registry import class_at
+from vpatch.gates.steps import (
+    RUNNERS,
+    config_checks,
+    layers_of,
+    post_init,
+    runner_class,
+    set_layers,
+)
 from vpatch.gates.values import Obj, Unknown, Value, show
 
+NUMBERING = "eagle_aux_hidden_state_layer_numbering"
 _IMPOSSIBLE = ((1, 3, 99), (1, 1, 7), (3, 1, 7))
 
 
@@ -127,8 +138,7 @@ def _warned(subject: Subject) -> Found:
 
 def _numbering(subject: Subject) -> Found:
     outputs = tuple(each - 1 for each in ASKED)
-    key = "eagle_aux_hidden_state_layer_numbering"
-    start = Start(ids=outputs, place="top", extra=((key, "layer-output"),))
+    start = Start(ids=outputs, place="top", extra=((NUMBERING, "layer-output"),))
     way = taken(subject, start)
     if way.thrown is not None or way.value is None or isinstance(way.value, Unknown):
         return Found("not-applicable", note="the layers do not reach the target")
@@ -136,6 +146,41 @@ def _numbering(subject: Subject) -> Found:
         return Found("pass", _readers(subject))
     note = "ids that name a layer's output, as SGLang's do, are read as naming its input"
     return Found("fail", _readers(subject), "", "never", note)
+
+
+_GIVEN = (1, 3, 8)
+
+
+def _overridden(subject: Subject) -> Found:
+    """Ids in --speculative-config, and their numbering, in place of those of the drafter."""
+    of = class_at(subject.program, "vllm.config.speculative", "SpeculativeConfig")
+    if IDS not in of.values:
+        return Found("not-applicable", note="--speculative-config of this release names no layers")
+    given = {IDS: list(_GIVEN)}
+    numbered = {NUMBERING: "layer-output"}
+    outputs = Start(ids=tuple(each - 1 for each in ASKED))
+    for start, options, wanted in ((Start(), given, _GIVEN), (outputs, numbered, ASKED)):
+        way = _with_options(subject, start, options)
+        if way.thrown is not None:
+            return raised(subject, way.thrown, "config")
+        if isinstance(way.value, Unknown) or way.value is None:
+            return Found("not-applicable", note="the layers do not reach the target")
+        if tuple(way.value) != wanted:
+            note = f"{options} in --speculative-config is ignored: {show(way.value)} are taken"
+            return Found("fail", _readers(subject), "", "never", note)
+    return Found("pass", _readers(subject))
+
+
+def _with_options(subject: Subject, start: Start, options: Mapping[str, Value]) -> Path:
+    def ask(made: Scene) -> Value:
+        made.speculative.attrs.update({IDS: None, NUMBERING: None, **options})
+        post_init(made, IDS)
+        config_checks(made)
+        target = made.target()
+        set_layers(made, subject.runner, target)
+        return layers_of(target)
+
+    return subject.way(start, ask)
 
 
 def _cache_key(subject: Subject) -> Found:
@@ -219,6 +264,14 @@ OPTIONS = (
         topic="aux-layers",
         upstream="",
         check=_numbering,
+    ),
+    Gate(
+        name="ids-override",
+        asks="ids and numbering in --speculative-config take the place of the drafter's own",
+        group="option",
+        topic="aux-layers",
+        upstream="",
+        check=_overridden,
     ),
     Gate(
         name="ids-refused",

@@ -144,6 +144,9 @@ class Program:
         """
         for _ in range(_MAX_HOPS):
             here = _own(module, name)
+            if here is not None and isinstance(here.node, ast.Name) and here.node.id != name:
+                name = here.node.id  # another name for it
+                continue
             if here is not None:
                 return here
             imported = module.imports.get(name)
@@ -223,13 +226,21 @@ def _own(module: Module, name: str) -> Defined | None:
 def _flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     for node in body:
         yield node
-        if isinstance(node, (ast.If, ast.Try, ast.With)):
+        if isinstance(node, ast.If) and _is_for_types(node.test):
+            imports = (ast.Import, ast.ImportFrom)
+            yield from (each for each in node.body if isinstance(each, imports))
+        elif isinstance(node, (ast.If, ast.Try, ast.With)):
             yield from _flat(node.body)
         if isinstance(node, (ast.If, ast.Try)):
             yield from _flat(node.orelse)
         if isinstance(node, ast.Try):
             for handler in node.handlers:
                 yield from _flat(handler.body)
+
+
+def _is_for_types(test: ast.expr) -> bool:
+    """Whether a branch is for type checkers: what it defines is not there when it runs."""
+    return getattr(test, "attr", getattr(test, "id", "")) == "TYPE_CHECKING"
 
 
 def _assignments(statements: list[ast.stmt]) -> Iterator[tuple[str, ast.expr | None]]:

@@ -8,26 +8,18 @@ from __future__ import annotations
 
 import ast
 import builtins
-import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vpatch.gates.arguments import misfit, misfit_of
-from vpatch.gates.attributes import NN_MODULE
-from vpatch.gates.classes import Class, class_of, make_class
+from vpatch.gates.classes import NN_MODULE, Class
 from vpatch.gates.gate import Evidence, Found, Gate, Subject, When
 from vpatch.gates.modules import Function, Imported, Module, Program
-from vpatch.gates.protocol import asking_modules, target_classes
-from vpatch.gates.registry import MODELS, MissingPart, registered_class
-from vpatch.gates.steps import proposer_class, runner_class
 from vpatch.gates.walk import walk
+from vpatch.gates.way import classes, functions, modules
 
 _BUILTINS = frozenset(dir(builtins)) | {"__file__", "__path__", "__class__"}
-_ABOUT = (b"eagle", b"aux_", b"draft")
-_DRAFTERS = ("LlamaForCausalLMEagle3", "Eagle3DeepseekV2ForCausalLM")
-# Of a large module only the functions that have to do with drafters are read.
-_LARGE = 60_000
 
 
 @dataclass(frozen=True)
@@ -36,52 +28,12 @@ class _Wrong:
     error: str
 
 
-def _modules(subject: Subject) -> list[Module]:
-    found: list[Module] = subject.keep("modules on the way", lambda: _find_modules(subject))
-    return found
-
-
-def _find_modules(subject: Subject) -> list[Module]:
-    program = subject.program
-    named = [
-        program.module("vllm.config.speculative"),
-        program.module("vllm.transformers_utils.eagle3"),
-        program.module(f"{MODELS}.interfaces"),
-        *(of.module for of in _classes(subject)),
-        *asking_modules(subject),
-    ]
-    found = {each.dotted: each for each in named if each is not None}
-    imported = {each.module for module in found.values() for each in module.imports.values()}
-    paths = [each.replace(".", "/") for each in imported if each.startswith("vllm")]
-    program.tree.read_ahead([f"{p}{end}" for p in paths for end in (".py", "/__init__.py")])
-    return list(found.values())
-
-
-def _classes(subject: Subject) -> list[Class]:
-    program = subject.program
-    found = list(target_classes(subject))
-    for name in _DRAFTERS:
-        drafter = registered_class(program, name)
-        if drafter is not None:
-            found.append(drafter)
-            inside = drafter.module.classes.values()
-            made = (make_class(program, drafter.module, each) for each in inside)
-            found += [each for each in made if "embed_input_ids" in each.methods]
-    with contextlib.suppress(MissingPart):
-        found.append(proposer_class(program))
-    with contextlib.suppress(MissingPart):
-        found.append(runner_class(program, subject.runner))
-    speculative = program.module("vllm.config.speculative")
-    config = class_of(program, speculative, "SpeculativeConfig") if speculative else None
-    return [*dict.fromkeys(found), *([config] if config else [])]
-
-
 def _imported(subject: Subject) -> Found:
     """Imports of the tree's own names, and names that no scope binds."""
     return _told(
         [
             wrong
-            for module in _modules(subject)
+            for module in modules(subject)
             for wrong in (*_unreadable(module), *_imports(subject.program, module),
                           *_unbound(subject, module))
         ],
@@ -123,7 +75,7 @@ def _unbound(subject: Subject, module: Module) -> Iterator[_Wrong]:
         return
     bound = set(_BUILTINS) | set(module.imports) | set(module.assigned)
     bound |= set(module.classes) | set(module.functions)
-    for function in _read(subject, module):
+    for function in functions(subject, module):
         inner = bound | _bound(subject, function)
         for node in walk(function):
             if isinstance(node, ast.Name) and node.id not in inner:
@@ -152,41 +104,27 @@ def _bound_in(function: ast.AST) -> set[str]:
     return found
 
 
-def _read(subject: Subject, module: Module) -> list[Function]:
-    """The functions that are read, those of classes too."""
-
-    def make() -> list[Function]:
-        every = [*module.functions.values()]
-        for of in module.classes.values():
-            every += [each for each in of.body if isinstance(each, Function)]
-        data = subject.program.tree.read(module.path) or b""
-        if len(data) < _LARGE:
-            return every
-        lines = data.split(b"\n")
-        return [
-            each
-            for each in every
-            if any(
-                word in line for line in lines[each.lineno - 1 : each.end_lineno] for word in _ABOUT
-            )
-        ]
-
-    found: list[Function] = subject.keep(f"functions of {module.dotted}", make)
-    return found
-
-
 def _attributes(subject: Subject) -> Found:
     """``self.name`` where no class of the order has it, and calls whose arguments do not fit."""
     found: list[_Wrong] = []
-    for of in _classes(subject):
-        if of.is_opaque:
+    on_the_way = {module.dotted: set(functions(subject, module)) for module in modules(subject)}
+    for of in classes(subject):
+        if of.is_opaque or _is_wrapped(of):
             continue
-        read = set(_read(subject, of.module))
         known = _known_attributes(of)
-        for method in of.methods.values():
-            if method in read:
-                found += _in_method(of, method, known)
+        for owner in of.mro:
+            read = on_the_way.get(owner.module.dotted, set())
+            for method in owner.methods.values():
+                if method in read:
+                    found += _in_method(of, owner, method, known)
     return _told(found, "after load")
+
+
+def _is_wrapped(of: Class) -> bool:
+    """Whether what makes an instance is decorated: that may set attributes too."""
+    return any(
+        each.methods["__init__"].decorator_list for each in of.mro if "__init__" in each.methods
+    )
 
 
 def _known_attributes(of: Class) -> frozenset[str]:
@@ -194,24 +132,27 @@ def _known_attributes(of: Class) -> frozenset[str]:
     return frozenset(known | NN_MODULE | set(dir(object)))
 
 
-def _in_method(of: Class, method: Function, known: frozenset[str]) -> Iterator[_Wrong]:
+def _in_method(
+    of: Class, owner: Class, method: Function, known: frozenset[str]
+) -> Iterator[_Wrong]:
     arguments = [*method.args.posonlyargs, *method.args.args]
     static = any("staticmethod" in ast.unparse(each) for each in method.decorator_list)
     if not arguments or static or "*" in known:
         return
     own = arguments[0].arg
+    of_class = method.name == "__new__"  # what it calls of its class gets the instance by hand
     asked = set(_asked_first(method, own))
     for node in walk(method):
         if isinstance(node, ast.Attribute) and _is(node.value, own):
             if node.attr not in known | asked and not node.attr.startswith("__"):
                 text = f"'{of.name}' object has no attribute '{node.attr}'"
-                place = Evidence(of.module.path, node.lineno, f"self.{node.attr}")
+                place = Evidence(owner.module.path, node.lineno, f"self.{node.attr}")
                 yield _Wrong(place, f"AttributeError: {text}")
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             target = of.method(node.func.attr) if _is(node.func.value, own) else None
-            problem = misfit(node, target[1]) if target else ""
+            problem = misfit(node, target[1], bound=not of_class) if target else ""
             if problem:
-                place = Evidence(of.module.path, node.lineno, f"self.{node.func.attr}(...)")
+                place = Evidence(owner.module.path, node.lineno, f"self.{node.func.attr}(...)")
                 yield _Wrong(place, f"TypeError: {problem}")
 
 
@@ -232,8 +173,8 @@ def _arguments(subject: Subject) -> Found:
     """Calls of functions and classes of the tree, by name, whose arguments do not fit."""
     found: list[_Wrong] = []
     program = subject.program
-    for module in _modules(subject):
-        for function in _read(subject, module):
+    for module in modules(subject):
+        for function in functions(subject, module):
             local = _bound(subject, function)
             for call in walk(function):
                 if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):

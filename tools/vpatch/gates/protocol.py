@@ -8,50 +8,29 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from vpatch.gates.classes import Class
-from vpatch.gates.engine import Scene, Start
+from vpatch.gates.classes import NN_MODULE, Class
 from vpatch.gates.gate import Evidence, Found, Gate, Subject
 from vpatch.gates.modules import Function, Module
-from vpatch.gates.registry import MODELS, class_at
-from vpatch.gates.steps import RUNNERS
-from vpatch.gates.values import Obj, Value
+from vpatch.gates.registry import MODELS
 from vpatch.gates.walk import walk
+from vpatch.gates.way import ABOUT, asking_modules, below, target_classes
 
 _READ = ("vllm/v1/", "vllm/model_executor/models/", "vllm/models/", "vllm/config/")
-_ASKING = ("vllm/v1/worker/", "vllm/v1/spec_decode/")
+_OFFERING = (
+    "vllm/model_executor/models/",
+    "vllm/models/",
+    "vllm/v1/worker/",
+    "vllm/v1/spec_decode/",
+)
 # How runners and proposers call the target, and what they make of it.
 _TARGETS = frozenset(
     ("model", "target_model", "eagle3_model", "target_language_model", "language_model")
 )
 _PROTOCOLS = ("SupportsEagle", "SupportsEagle3", "SupportsEagleBase", "EagleModelMixin")
-_ABOUT = ("eagle", "aux_", "draft")
-
-
-def target_classes(subject: Subject) -> list[Class]:
-    """The classes of the target, outermost first, as its constructor makes them."""
-
-    def ask(made: Scene) -> Value:
-        found: list[Class] = []
-        model: Value = made.target()
-        for name in ("language_model", "model", ""):
-            if isinstance(model, Obj) and model.of is not None and model.of not in found:
-                found.append(model.of)
-            model = model.attrs.get(name, model) if isinstance(model, Obj) and name else model
-        if isinstance(model, Obj) and model.of is not None and model.of not in found:
-            found.append(model.of)
-        return found
-
-    def make() -> list[Class]:
-        value = subject.way(Start(), ask).value
-        fallback = [
-            class_at(subject.program, f"{MODELS}.kimi_k25", "KimiK25ForConditionalGeneration")
-        ]
-        return value or fallback
-
-    classes: list[Class] = subject.keep("target classes", make)
-    return classes
+# Of wrappers around a model: CUDAGraphWrapper.
+_OF_WRAPPERS = frozenset(["unwrap"])
 
 
 def _dead(subject: Subject) -> Found:
@@ -60,7 +39,7 @@ def _dead(subject: Subject) -> Found:
     for of in target_classes(subject):
         for name in of.methods:
             declared = any(each.has(name) for each in of.mro[1:])
-            if not (name.startswith("_") or declared) and any(part in name for part in _ABOUT):
+            if not (name.startswith("_") or declared) and any(part in name for part in ABOUT):
                 lonely.append((of, name))
     names = {name for _, name in lonely}
     called = _called(subject, names)
@@ -83,7 +62,7 @@ def _called(subject: Subject, names: set[str]) -> set[str]:
     pattern = re.compile(rb"[.\"'](" + b"|".join(n.encode() for n in sorted(names)) + rb")\b")
     found: set[str] = set()
     tree = subject.program.tree
-    for path in _paths(subject, _READ):
+    for path in below(subject, _READ):
         data = tree.read(path) or b""
         if not any(name.encode() in data for name in names - found):
             continue
@@ -96,14 +75,6 @@ def _called(subject: Subject, names: set[str]) -> set[str]:
         if module is not None:
             found |= _outside(module, hits)
     return found
-
-
-def _paths(subject: Subject, folders: Iterable[str]) -> Iterator[str]:
-    tree = subject.program.tree
-    wanted = tuple(folders)
-    paths = sorted(path for path in tree.paths if path.startswith(wanted))
-    tree.read_ahead(paths)
-    return iter(paths)
 
 
 def _outside(module: Module, hits: list[tuple[str, int]]) -> set[str]:
@@ -144,19 +115,6 @@ def _unanswered(subject: Subject) -> Found:
     return Found("fail", evidence, error, "after load", "no class of the tree has it")
 
 
-def asking_modules(subject: Subject) -> list[Module]:
-    """The modules that ask a target or a drafter for something."""
-    tree = subject.program.tree
-    chosen = []
-    for path in _paths(subject, _ASKING):
-        data = tree.read(path) or b""
-        if path.endswith("/eagle3_utils.py") or b"combine_hidden_states" in data:
-            chosen.append(path)
-    runner = RUNNERS[subject.runner].replace(".", "/") + ".py"
-    modules = [subject.program.at(path) for path in dict.fromkeys([runner, *chosen])]
-    return [each for each in modules if each is not None]
-
-
 def _model_calls(module: Module) -> Iterator[tuple[ast.Call, str]]:
     for node in _interesting(module):
         for call in walk(node):
@@ -177,16 +135,16 @@ def _interesting(module: Module) -> Iterator[Function]:
 
 def _about(node: Function) -> bool:
     names = (getattr(each, "attr", getattr(each, "id", "")) for each in walk(node))
-    return any(part in name for name in names if name for part in _ABOUT)
+    return any(part in name for name in names if name for part in ABOUT)
 
 
 def _undefined(subject: Subject, names: set[str]) -> set[str]:
     """Those of some names that no class of models, runners or torch's Module has."""
-    unknown = names - set(_OF_TORCH)
+    unknown = names - NN_MODULE - _OF_WRAPPERS
     for of in target_classes(subject):
         unknown = {name for name in unknown if not of.has(name)}
     tree = subject.program.tree
-    for path in _paths(subject, ("vllm/model_executor/models/", "vllm/models/", *_ASKING)):
+    for path in below(subject, _OFFERING):
         data = tree.read(path) or b""
         unknown = {name for name in unknown if not _has(data, name.encode())}
         if not unknown:
@@ -202,34 +160,6 @@ def _has(data: bytes, name: bytes) -> bool:
         )
         is not None
     )
-
-
-_OF_TORCH = [
-    "apply",
-    "buffers",
-    "children",
-    "cpu",
-    "cuda",
-    "eval",
-    "forward",
-    "half",
-    "load_state_dict",
-    "modules",
-    "named_buffers",
-    "named_children",
-    "named_modules",
-    "named_parameters",
-    "parameters",
-    "register_buffer",
-    "state_dict",
-    "to",
-    "train",
-    "get_submodule",
-    "get_parameter",
-    "requires_grad_",
-    "compile",
-    "unwrap",
-]
 
 
 def _uncalled(subject: Subject) -> Found:

@@ -175,6 +175,18 @@ def layers_of(target: Obj) -> Value:
     return inner.attrs.get("aux_hidden_state_layers") if inner is not None else None
 
 
+def post_init(made: Scene, text: str) -> None:
+    """What of a speculative config's making has to do with something that it mentions."""
+    of = made.speculative.of
+    found = of.method("__post_init__") if of else None
+    if found is None:
+        return
+    names: dict[str, Value] = {"self": made.speculative, "*self": made.speculative}
+    for statement in _steps(found[1].body):
+        if isinstance(statement, ast.If) and mentions(statement.test, text):
+            run_statements(made, found[0].module, found[0], [statement], names)
+
+
 def config_checks(made: Scene) -> None:
     """What a start's configs are asked before anything is loaded."""
     run = made.run

@@ -81,6 +81,11 @@ class Tree:
         for path in wanted:
             self._contents[path] = _bounded(blobs[self._blobs[path]], path)
 
+    @property
+    def known(self) -> list[str]:
+        """The files that have been read, in order."""
+        return sorted(self._contents)
+
     def below(self, folder: str) -> list[str]:
         """The files below a folder, in order."""
         return sorted(path for path in self.paths if path.startswith(folder))
