@@ -31,14 +31,14 @@ class Move:
         tree = self.lab.tree(None, after)
         self.next = self.lab.commit_tree(tree, None, "The next release")
         self.kinds = kinds
-        self.after = after
+        self.since = ""
         self.made: dict[str, str] = {}
         self.contents: dict[str, bytes] = {}
 
     def go(self, choices: Choices = NONE) -> Rebased:
         """Carries it; ``contents`` is what comes out."""
         source = Side(TAG, self.lab.commit, self.kinds[0])
-        target = Side(NEXT, self.next, self.kinds[1])
+        target = Side(NEXT, self.next, self.kinds[1], self.since)
         with scratch_repository(self.lab.git.git_dir) as git:
             rebased = rebase(git, self.series, source, target, choices)
             listing = git.output("ls-tree", "-r", "-z", rebased.tree).decode().split("\0")[:-1]

@@ -209,3 +209,21 @@ def test_counts_add_up_and_every_patch_has_a_verdict(tmp_path: Path) -> None:
     rebased = Move(tmp_path, {"vllm/a.py": numbered(40)}, steps, after).go()
     assert words(rebased) == ["absorbed", "conflict", "clean"]
     assert rebased.counts == {"clean": 1, "absorbed": 1, "conflict": 1}
+
+
+def test_a_commit_of_upstreams_history_that_is_the_patch_is_said_and_asked(tmp_path: Path) -> None:
+    """`git patch-id --verbatim` finds it, though upstream changed the lines again."""
+    files = {"vllm/a.py": SHAPES}
+    made = Move(tmp_path, files, only(NAME, CIRCLE), files)
+    lab = made.lab
+    took = lab.commit_tree(lab.tree(lab.base, {"vllm/a.py": CIRCLE}), lab.commit, "Taken")
+    again = CIRCLE.replace(b"if factor <= 0", b"if not factor > 0")
+    made.next = lab.commit_tree(lab.tree(lab.base, {"vllm/a.py": again}), took, "Again")
+    rebased = made.go()
+    assert words(rebased) == ["conflict"]
+    made.since = lab.commit
+    rebased = made.go()
+    assert (words(rebased), kinds(rebased)) == (["absorbed"], ["emptied"])
+    assert took[:12] in str(rebased.patches[0].verdict.evidence[-1])
+    assert made.contents["vllm/a.py"] == again
+    assert made.go(Choices(accept=[rebased.questions[0].name])).exit_code == 0

@@ -38,12 +38,14 @@ class Target:
         name: What the markers of a conflict call it.
         commit: The new release; its tree is in ``files``.
         kind: Kind of source that it came from.
+        taken: Patches that its history has: file -> upstream's commit.
     """
 
     name: str
     commit: str
     files: Snapshot
     kind: str = "sdist"
+    taken: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -134,12 +136,13 @@ def _carried(line: _Line, step: Step, leave: Collection[str]) -> _Raw:
         moved=moved,
         alike={was: line.moves[was].alike for was in moved},
         behind=_behind(line, step),
+        taken=line.target.taken.get(patch.file, ""),
     )
     made, conflicts = _merged(line, patch.file, units, ours)
     changed = _changed(made, ours)
     given = line.choices.resolved.get(patch.file)
     if given is None and conflicts:
-        if all_stands(step, changes_on(ground, changed)):
+        if known.taken or all_stands(step, changes_on(ground, changed)):
             return _Raw(known, ground)
         recall = line.choices.recall
         recalled = recall(patch, conflicts, made, files.entry) if recall else None

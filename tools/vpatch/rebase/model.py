@@ -130,6 +130,8 @@ class Carried:
             conflict on, commits are to look at, not to keep.
         alike: old path -> by how many percent the new file is like it, where upstream moved it.
         left_out: Nothing was tried, because somebody decided so.
+        taken: The commit of upstream's history that does the same, byte for byte; empty where
+            there is none, or no history.
         behind: Earlier patches with a conflict, or left out, that touch the same files.
         note: Why, in a sentence, where ``how`` does not say it all.
         by_hand: The files that somebody wrote, not the merge; empty but for ``resolved``.
@@ -145,6 +147,7 @@ class Carried:
     commit: str = ""
     alike: Mapping[str, int] = field(default_factory=dict)
     left_out: bool = False
+    taken: str = ""
     behind: tuple[str, ...] = ()
     note: str = ""
     by_hand: frozenset[str] = frozenset()

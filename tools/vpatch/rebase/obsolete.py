@@ -9,8 +9,9 @@ last one is less than all that a patch does: such a patch conflicts until a pers
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from vpatch.errors import UsageError
@@ -22,6 +23,7 @@ from vpatch.rebase.model import Carried, Change, Choices, Evidence
 from vpatch.tags import version_of
 
 _FROM_ON = re.compile(r"\bfrom (v\d[\w.]*\d|v\d) on\b")
+_DEFINED = re.compile(r"(?:class|def|async def) (\w+)")
 _TESTS = "tests/"
 
 
@@ -57,7 +59,7 @@ def find_obsolete(
         why = _stated(one.patch, target) or _gone(git, one, commit)
         if why is None and question_name(one.patch) in choices.accept:
             why = by_gates(one, gates)
-        if why is not None and one.how not in ("emptied", "set-aside"):
+        if why is not None and one.how != "emptied":
             found[one.patch.file] = why
     leaves = {*found, *(one.patch.file for one in carried if one.left_out)}
     return {**found, **_tests(carried, leaves, keep)}
@@ -96,7 +98,7 @@ def _tests(
         name = test.patch.file
         if fix.patch.file not in leaves or name in leaves or name in keep or test.left_out:
             continue
-        if _is_test(test.patch) and not _is_test(fix.patch) and test.how != "set-aside":
+        if _is_test(test.patch) and not _is_test(fix.patch):
             found[name] = Obsolete(f"it is the test of {fix.patch.file}, which leaves")
     return found
 
@@ -160,15 +162,22 @@ def moved_to(git: Git, carried: Carried, commit: str) -> tuple[Evidence, ...]:
 
 def _defined(git: Git, commit: str, name: str) -> tuple[Evidence, ...]:
     """Where the new release defines a class or function of this name."""
-    if not name.isidentifier():
-        return ()
-    pattern = f"^(class|def|async def) {name}\\b"
+    found = _definitions(git, commit).get(name, ()) if name.isidentifier() else ()
+    return tuple(Evidence(path, line, f"{text} is here now") for path, line, text in found)
+
+
+@lru_cache(maxsize=2)
+def _definitions(git: Git, commit: str) -> Mapping[str, Sequence[tuple[str, int, str]]]:
+    """All outermost classes and functions of a commit: one process, however many are asked for."""
+    pattern = r"^(class|def|async def) \w+"
     listed = git.run(
         "grep", "-n", "-z", "-E", "-e", pattern, commit, "--", "*.py", ok=(0, 1)
     ).stdout
-    found = []
-    for line in listed.decode("utf-8", "surrogateescape").splitlines():
+    found: dict[str, list[tuple[str, int, str]]] = {}
+    for line in listed.decode("utf-8", "surrogateescape").split("\n")[:-1]:
         place, number, text = line.split("\0", 2)
-        path = place.partition(":")[2]
-        found.append(Evidence(path, int(number), f"{text.strip()} is here now"))
-    return tuple(found)
+        name = _DEFINED.match(text)
+        if name is not None:
+            path = place.partition(":")[2]
+            found.setdefault(name[1], []).append((path, int(number), text.strip()))
+    return found

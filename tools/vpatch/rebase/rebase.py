@@ -15,6 +15,7 @@ from vpatch.rebase.model import Carried, Choices, Rebased, RebasedPatch
 from vpatch.rebase.obsolete import Obsolete, by_gates, find_obsolete, moved_to
 from vpatch.rebase.snapshot import History, Snapshot
 from vpatch.rebase.steps import Step, read_steps
+from vpatch.rebase.taken import find_taken
 from vpatch.rebase.verdict import judged, left_as_obsolete, maybe_obsolete
 
 _NO_CHOICES = Choices()
@@ -30,11 +31,13 @@ class Side:
         name: What people call it.
         commit: The commit, in the repository that is given.
         kind: Kind of source that it came from: what a wheel never has cannot be missed in it.
+        since: Of the new end: where its history was at the old one; empty where nobody knows.
     """
 
     name: str
     commit: str
     kind: str = "sdist"
+    since: str = ""
 
 
 def rebase(
@@ -60,7 +63,8 @@ def rebase(
     """
     base = Snapshot(git, source.commit)
     steps = read_steps(git, base, series, kind=source.kind)
-    onto = Target(target.name, target.commit, Snapshot(git, target.commit), target.kind)
+    taken = find_taken(git, series.patches, target.since, target.commit) if target.since else {}
+    onto = Target(target.name, target.commit, Snapshot(git, target.commit), target.kind, taken)
     gated = Gated(git, steps, source.commit, target.commit) if gates else None
     left: dict[str, Obsolete] = {}
     while True:

@@ -136,6 +136,9 @@ def _emptied(
         for one in found
         if one.there is None
     )
+    if carried.taken:
+        said = f"upstream's commit {carried.taken[:12]} does the same, byte for byte"
+        evidence.append(Evidence(carried.patch.paths[0], 0, said))
     count = sum(one.is_upstream for one in found)
     why = f"upstream has all of it ({_places(len(found))})" if found else "upstream has all of it"
     verdict = Verdict("absorbed", why, tuple(evidence), len(found), count)

@@ -207,7 +207,8 @@ def ground(
                 hint="Go to a clone of upstream's repository, and name the series with --repo DIR.",
                 code="no-repository",
             )
-        end = Side(wish.onto_git, found.resolve(wish.onto_git), "git")
+        since = found.find(prepared.pin.commit) or ""
+        end = Side(target, found.resolve(wish.onto_git), "git", since)
         lenders.append(found.common_dir)
     else:
         _, release = pipeline.fetch(target, upstream, _pin_of(repo, target))
