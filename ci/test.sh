@@ -55,7 +55,10 @@ steps=("$@")
 [ ${#steps[@]} -gt 0 ] || steps=("${all[@]}")
 for step in "${steps[@]}"; do
     case $step in
-        unit | real) need quilt quilt "which the tests compare vpatch with" ;;
+        unit | real)
+            need quilt quilt "which the tests compare vpatch with"
+            need dpkg-source dpkg-dev "with which the tests make and read Debian's source packages"
+            ;;
         engine) need g++ g++ "with which torch compiles on a CPU" ;;
     esac
     if [ "$step" = real ] && ! command -v google-chrome >/dev/null 2>&1; then
