@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from vpatch.git import Git
 from vpatch.patches.series import Series
+from vpatch.rebase.ahead import read_imported
 from vpatch.rebase.carry import Target, carry
 from vpatch.rebase.gated import Gated
 from vpatch.rebase.guard.change import Reader
@@ -79,6 +80,7 @@ def rebase(
     trees = git.output("rev-parse", f"{target.commit}^{{tree}}", f"{head}^{{tree}}").decode()
     base_tree, tree = trees.split()
     reasons = [left.get(one.patch.file) or by_gates(one, gated) for one in carried]
+    read_imported(base, onto.files, steps, carried)
     zipped = zip(carried, reasons, _views(base, onto.files, steps, carried), strict=True)
     return Rebased(
         source=source.name,
