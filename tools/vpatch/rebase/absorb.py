@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 
 from vpatch.rebase.guard.outline import Outline, outline
@@ -143,19 +144,24 @@ class _Place:
         wanted = [b"".join(line.split()) for line in self.run.added if line.strip()]
         if not wanted or len(b"".join(wanted)) < _SHORT:
             return None
-        squeezed = [
-            (number, b"".join(line.split()))
-            for number, line in enumerate(self.release.lines, start=1)
-            if line.strip()
-        ]
-        for start in range(len(squeezed) - len(wanted) + 1):
-            if [line for _, line in squeezed[start : start + len(wanted)]] == wanted:
-                exact = tuple(line for line in self.run.added if line.strip())
-                first = squeezed[start][0]
+        numbers, texts = _squeezed(self.release.lines)
+        exact = tuple(line for line in self.run.added if line.strip())
+        start = -1
+        for _ in range(texts.count(wanted[0])):
+            start = texts.index(wanted[0], start + 1)
+            if texts[start : start + len(wanted)] == wanted:
+                first = numbers[start]
                 there = self.release.lines[first - 1 : first - 1 + len(self.run.added)]
                 if tuple(line for line in there if line.strip()) != exact:
                     return first
         return None
+
+
+@lru_cache(maxsize=64)
+def _squeezed(lines: tuple[bytes, ...]) -> tuple[list[int], list[bytes]]:
+    """The lines that say something without their blanks: their numbers, and what they say."""
+    said = [(n, b"".join(line.split())) for n, line in enumerate(lines, start=1) if line.strip()]
+    return [number for number, _ in said], [text for _, text in said]
 
 
 def _places(of: Outline, lines: Sequence[bytes], scopes: Sequence[str]) -> Iterator[int]:
