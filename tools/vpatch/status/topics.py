@@ -65,6 +65,7 @@ TOPICS = (
             "ids-top": "the other place",
             "ids-layer-ids": "the third place",
             "ids-numbering": "inputs or outputs of layers",
+            "ids-override": "the command line instead of the config",
             "ids-refused": "ids that cannot be right",
             "ids-default": "no ids at all",
             "cache-key": "a compiled graph is made for its layers",
