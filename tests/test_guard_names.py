@@ -10,6 +10,7 @@ import pytest
 from guard_lab import PATCH, GuardLab
 from vpatch.patches.repository import scratch_repository
 from vpatch.rebase.guard.guard import guarded
+from vpatch.rebase.guard.library import wanted
 from vpatch.rebase.model import Question
 from vpatch.upstream.mirror import Mirror
 
@@ -253,3 +254,11 @@ def test_the_story_of_v0_18_0(lab: GuardLab, release_cache: Path) -> None:
         f"{PATCH}:override-gone:{path}:Phi3ForCausalLM.get_eagle3_aux_hidden_state_layers"
     )
     assert "get_eagle3_default_aux_hidden_state_layers instead" in question.text
+
+
+def test_files_that_will_be_asked_for() -> None:
+    data = b"import os\nfrom pkg.utils import first\nfrom ..deep import x\nimport pkg.a as a\n"
+    files = set(wanted("src/pkg/models/kimi.py", data))
+    assert {"src/pkg/utils.py", "src/pkg/utils/first.py", "src/pkg/deep/__init__.py"} <= files
+    assert "src/pkg/a.py" in files
+    assert set(wanted("a.py", b"def f(:\n")) == set()

@@ -106,6 +106,16 @@ def _joined(of: ast.stmt, part: ast.stmt) -> ast.stmt:
     return ast.copy_location(whole, of)
 
 
+def wanted(path: str, data: bytes) -> Iterator[str]:
+    """Files that a file's imports may lead to, for a tree that reads many at once."""
+    module = Library().of(path, data)
+    root = next((each for each in _ROOTS if path.startswith(each)), "")
+    for imported in module.imports.values() if module else ():
+        whole = imported.module.replace(".", "/")
+        for stem in (whole, f"{whole}/{imported.name}") if imported.name else (whole,):
+            yield from (f"{root}{stem}.py", f"{root}{stem}/__init__.py")
+
+
 def is_same(imported: Imported, old: Library, new: Library) -> bool:
     """Whether both trees have the same module for an import, or have none: nothing changed."""
     return old.source(imported.module) == new.source(imported.module) and (

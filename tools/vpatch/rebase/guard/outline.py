@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from vpatch.patches.place import split_lines
-from vpatch.rebase.guard.pieces import Piece, Unreadable, pieces
+from vpatch.rebase.guard.pieces import Unreadable, parsed, pieces
 
 FILE = ""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -138,25 +138,37 @@ def _scopes(data: bytes) -> Iterator[Scope]:
     """
     waiting: list[Scope] = []  # a cut class and what is in it: it ends where its last piece does
     for piece in pieces(data):
-        if not piece.owner:
-            yield from waiting
-            waiting = []
-            yield from _below(piece, piece.body, FILE)
+        ends, found = _of_piece(piece.source, piece.owner, piece.head, bool(piece.lead))
+        here = [_shifted(each, piece.first - 1) for each in found]
+        if piece.lead:
+            waiting[0] = replace(waiting[0], end=ends + piece.first - 1)
+            waiting += here
         elif piece.head:
             yield from waiting
-            waiting = list(_below(piece, piece.body, FILE))
+            waiting = here
         else:
-            around, *behind = piece.body
-            of, *inside = waiting
-            end = piece.line(around.end_lineno or around.lineno)
-            methods = _below(piece, getattr(around, "body", ()), piece.owner)
-            waiting = [replace(of, end=end), *inside, *methods]
-            if behind:
-                waiting += _below(piece, behind, FILE)
+            yield from (*waiting, *here)
+            waiting = []
     yield from waiting
 
 
-def _below(piece: Piece, body: Sequence[ast.AST], parent: str) -> Iterator[Scope]:
+def _shifted(of: Scope, by: int) -> Scope:
+    return Scope(of.key, of.kind, of.start + by, of.end + by, of.parent)
+
+
+@lru_cache(maxsize=8192)
+def _of_piece(source: bytes, owner: str, head: bool, inside: bool) -> tuple[int, tuple[Scope, ...]]:
+    """(where the class that it is inside of ends, its scopes), by lines of the piece."""
+    body = parsed(source, inside=inside, head=head)
+    if not inside:
+        return 0, tuple(_below(body, FILE, 0))
+    around, *behind = body
+    end = (around.end_lineno or around.lineno) - 1
+    methods = _below(getattr(around, "body", ()), owner, 1)
+    return end, (*methods, *_below(behind, FILE, 1))
+
+
+def _below(body: Sequence[ast.AST], parent: str, lead: int) -> Iterator[Scope]:
     waiting = list(reversed(body))  # a long chain of `elif` is as deep as it is long
     while waiting:
         node = waiting.pop()
@@ -164,9 +176,9 @@ def _below(piece: Piece, body: Sequence[ast.AST], parent: str) -> Iterator[Scope
             key = f"{parent}.{_name(node)}" if parent else _name(node)
             first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
             kind = "class" if isinstance(node, ast.ClassDef) else "function"
-            end = piece.line(node.end_lineno or node.lineno)
-            yield Scope(key, kind, piece.line(first), end, parent)
-            yield from _below(piece, node.body, key)
+            end = node.end_lineno or node.lineno
+            yield Scope(key, kind, first - lead, end - lead, parent)
+            yield from _below(node.body, key, lead)
         else:
             blocks = (getattr(node, field, None) for field in _BLOCKS)
             inside = [each for block in blocks if isinstance(block, list) for each in block]

@@ -142,20 +142,26 @@ def _piece(
 ) -> Piece:
     source = b"\n".join(lines[start:end]) + b"\n"
     inside = bool(owner) and not head
-    body = _parsed(source, AROUND if inside else b"", BEHIND if head else b"")
+    body = parsed(source, inside=inside, head=head)
     return Piece(source, start + 1, owner, head, body, 1 if inside else 0)
 
 
 def _whole(data: bytes) -> Piece:
-    return Piece(data, 1, "", False, _parsed(data, b"", b""), 0)
+    return Piece(data, 1, "", False, parsed(data, inside=False, head=False), 0)
 
 
 @lru_cache(maxsize=8192)
-def _parsed(source: bytes, before: bytes, behind: bytes) -> tuple[ast.stmt, ...]:
+def parsed(source: bytes, *, inside: bool, head: bool) -> tuple[ast.stmt, ...]:
+    """The statements of a piece: of one inside a class behind a line for that class.
+
+    Raises:
+        Unreadable: it does not parse.
+    """
+    text = (AROUND if inside else b"") + source + (BEHIND if head else b"")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about escapes in other people's strings
-            return tuple(ast.parse(before + source + behind).body)
+            return tuple(ast.parse(text).body)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         why = getattr(error, "msg", "") or str(error) or type(error).__name__
         raise Unreadable(why, getattr(error, "lineno", 0) or 0) from None
