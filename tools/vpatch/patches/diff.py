@@ -18,6 +18,7 @@ from unidiff.patch import PatchSet
 
 from vpatch.findings import Finding, FindingsError
 from vpatch.patches.diffpath import is_inside, unquoted
+from vpatch.patches.stray import stray_line
 
 _FILE_START = b"diff --git "
 _HEADER_FIELDS = (
@@ -281,12 +282,19 @@ class _Section:
         """After the hunks only git's signature may follow: git skips the rest, others do not."""
         for number, line in enumerate(self.content[start:], start=self.content_line + start):
             if line.startswith(b"-- "):
+                self._check_signature(number)
                 return
             if line.strip() and not line.startswith(b"\\ "):
                 finding = Finding(
                     self.file, number, "bad-diff", "this line belongs to no hunk of the diff"
                 )
                 raise FindingsError([finding])
+
+    def _check_signature(self, number: int) -> None:
+        found = stray_line(self.content[number - self.content_line :])
+        if found is not None:
+            message = "quilt would take this line, behind the signature, for the start of a diff"
+            raise FindingsError([Finding(self.file, number + found, "second-diff", message)])
 
     def refused(self, message: str, code: str = "bad-diff") -> FindingsError:
         return FindingsError([Finding(self.file, self.line, code, f"this diff {message}")])

@@ -15,10 +15,9 @@ from functools import cached_property
 from vpatch.findings import Finding, FindingsError
 from vpatch.patches.diff import FileChange, read_changes
 from vpatch.patches.mbox import Mail, read_mail
+from vpatch.patches.stray import stray_line
 
 _DIFF_START = re.compile(rb"^diff --git ", re.MULTILINE)
-# GNU patch, which quilt runs, reads a diff in the message too, even an indented one.
-_STRAY_DIFF = re.compile(rb"^[ \t]*(?:\+\+\+ |@@ -[0-9]|Index:|Prereq:|diff --git )", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -121,10 +120,9 @@ class Patch:
 
 
 def _check_lead(name: str, lead: bytes) -> None:
-    found = _STRAY_DIFF.search(lead)
+    found = stray_line(lead.split(b"\n"))
     if found is not None:
-        line = lead.count(b"\n", 0, found.start()) + 1
         finding = Finding(
-            name, line, "second-diff", "quilt would take this line for the start of the diff"
+            name, found + 1, "second-diff", "quilt would take this line for the start of a diff"
         )
         raise FindingsError([finding])
