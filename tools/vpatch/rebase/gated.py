@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from vpatch.errors import UsageError
 from vpatch.git import Git
 from vpatch.rebase.commits import Made, make_commits
 from vpatch.rebase.model import Evidence
 from vpatch.rebase.steps import Step
+
+if TYPE_CHECKING:
+    from vpatch.gates.modules import Module, Program
 
 _Greens = dict[str, tuple[Evidence, ...]]
 _Known = dict[str, tuple[Evidence, ...] | None]
@@ -33,6 +37,8 @@ class Gated:
         self.source = source
         self.target = target
         self._known: dict[str, _Known] = {}
+        self._parsed: dict[str, Module] = {}
+        self._touched = {path for step in steps for path in step.patch.paths}
 
     def mended(self, file: str) -> tuple[str, tuple[Evidence, ...]] | None:
         """What a patch turned green, if all of it is green on the new release as it is.
@@ -82,24 +88,36 @@ class Gated:
         missing = [name for name in names if name not in known]
         if missing:
             known.update(dict.fromkeys(missing))
-            known.update(_ask(self.git, commit, missing))
+            known.update(self._ask(commit, missing))
         passed = ((name, known[name]) for name in names)
         return {name: found for name, found in passed if found is not None}
 
+    def _ask(self, commit: str, names: Collection[str]) -> _Greens:
+        from vpatch.gates.check import GATES  # noqa: PLC0415
+        from vpatch.gates.gate import Subject, judge  # noqa: PLC0415
+        from vpatch.gates.modules import Program  # noqa: PLC0415
+        from vpatch.gates.tree import of_git  # noqa: PLC0415
 
-def _ask(git: Git, commit: str, names: Collection[str]) -> _Greens:
-    from vpatch.gates.check import GATES  # noqa: PLC0415
-    from vpatch.gates.gate import Subject, judge  # noqa: PLC0415
-    from vpatch.gates.modules import Program  # noqa: PLC0415
-    from vpatch.gates.tree import of_git  # noqa: PLC0415
+        # The states of the old series are one release but for the files of the series.
+        parsed = self._parsed if commit != self.target else {}
+        modules = {name: each for name, each in parsed.items() if each.path not in self._touched}
+        try:
+            subject = Subject(Program(of_git(self.git, commit, commit), dict(modules)))
+        except UsageError:
+            return {}  # no vLLM
+        found: _Greens = {}
+        for gate in GATES:
+            if gate.name in names and (verdict := judge(subject, gate)).found.word == "pass":
+                first = verdict.found.evidence[:1]
+                found[gate.name] = tuple(Evidence(one.file, one.line, one.text) for one in first)
+        for path in subject.program.tree.paths if commit != self.target else ():
+            module = _parsed(subject.program, path)
+            if module is not None:
+                self._parsed[module.dotted] = module
+        return found
 
-    try:
-        subject = Subject(Program(of_git(git, commit, commit)))
-    except UsageError:
-        return {}  # no vLLM
-    found: _Greens = {}
-    for gate in GATES:
-        if gate.name in names and (verdict := judge(subject, gate)).found.word == "pass":
-            lines = [Evidence(each.file, each.line, each.text) for each in verdict.found.evidence]
-            found[gate.name] = (*lines[:1],)
-    return found
+
+def _parsed(program: Program, path: str) -> Module | None:
+    """A module of a program that was asked for already."""
+    dotted = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return program.module(dotted) if program.is_parsed(dotted) else None
