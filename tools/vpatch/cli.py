@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 import click
 
 from vpatch.cli_know import check, explain, preflight, status
-from vpatch.cli_rebase import rebase
+from vpatch.cli_rebase import blame, rebase
 from vpatch.cli_run import Run, json_option, repo_of, repo_option, source_options, upstream_of
 from vpatch.cli_series import edit, export, import_, refresh
 from vpatch.cli_smoke import smoke
@@ -252,7 +252,10 @@ def inspect(run: Run, wheel: Path, base: Path | None) -> None:
     run.finish(verb.run(wheel, base))
 
 
-for command in (check, edit, explain, export, import_, preflight, rebase, refresh, smoke, status):
+for command in (
+    *(blame, check, edit, explain, export, import_, preflight),
+    *(rebase, refresh, smoke, status),
+):
     cli.add_command(command)
 
 

@@ -1,4 +1,4 @@
-"""``vpatch rebase`` as a command."""
+"""``vpatch rebase`` and ``vpatch blame`` as commands."""
 
 from __future__ import annotations
 
@@ -181,3 +181,38 @@ def _worktree(names: Sequence[str]) -> Path | None:
 
     home = home_of(Path.cwd())
     return home[2] if home is not None and not names else None
+
+
+@click.command(short_help="Which release breaks which patch.")
+@click.argument("patch", required=False)
+@click.option(
+    "--from",
+    "source",
+    metavar="TAG",
+    help="The pinned release. [default: every pinned series, on the pinned releases]",
+)
+@click.option("--to", "target", metavar="TAG", help="The last release. [default: the newest]")
+@click.option("--fetch", is_flag=True, help="Download the releases that are not in the mirror.")
+@click.option("--markdown", is_flag=True, help="The tables as Markdown.")
+@repo_option
+@json_option
+@click.pass_obj
+def blame(
+    run: Run,
+    patch: str | None,
+    source: str | None,
+    target: str | None,
+    fetch: bool,
+    markdown: bool,
+    repo: Path | None,
+) -> None:
+    """Try a series on every release behind its own: a verdict for each patch on each.
+
+    PATCH, a file or its number, shows that patch alone, with what its verdicts rest on. Releases
+    that are not in the mirror are named, and not looked at without --fetch. Stored resolutions are
+    left out: what is shown is what upstream did to the patches.
+    """
+    from vpatch.verbs import blame as verb
+
+    wish = verb.Wish(patch=patch, source=source, target=target, fetch=fetch, markdown=markdown)
+    run.finish(verb.run(repo_of(repo), upstream_of(run), wish))

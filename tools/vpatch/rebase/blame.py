@@ -1,0 +1,198 @@
+"""Which release breaks which patch: a series, tried on each of several releases.
+
+Each release is tried as one step from the series' own, as `vpatch rebase --dry-run` would, without
+stored resolutions and without the gates: what upstream alone did to the patches.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+from vpatch.patches.repository import scratch_repository
+from vpatch.patches.series import Series
+from vpatch.rebase.model import RebasedPatch, Word
+from vpatch.rebase.rebase import Side, rebase
+
+BEHIND = "behind"
+LETTERS: dict[str, tuple[str, str]] = {
+    "clean": ("=", "fits, every hunk at its line"),
+    "offset": ("~", "fits, at other lines"),
+    "three-way": ("3", "only a merge puts it there"),
+    "resolved": ("r", "a person resolved it"),
+    "partly-absorbed": ("p", "upstream has some of it"),
+    "absorbed": ("A", "upstream has it"),
+    "obsolete": ("O", "may leave: nothing to do there"),
+    "conflict": ("C", "conflicts"),
+    BEHIND: ("c", "conflicts, in a file that an earlier patch conflicts in or left"),
+    "skipped": ("s", "left out"),
+    "set-aside": ("-", "the release has none of its files"),
+}
+ASKED = ("?", "a question stops it")
+# What needs nobody.
+FITS: frozenset[str] = frozenset({"clean", "offset", "three-way", "set-aside"})
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A patch on a release.
+
+    Attributes:
+        why: The verdict's sentence.
+        evidence: The lines that it rests on.
+        questions: What it asks, by name.
+        files: The files in which it conflicts.
+        behind: Earlier patches that conflict in, or left, the same files.
+    """
+
+    word: Word
+    why: str = ""
+    evidence: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The word; ``behind`` for a conflict that may be another patch's doing."""
+        return BEHIND if self.word == "conflict" and self.behind else self.word
+
+    @property
+    def letter(self) -> str:
+        """One letter, and a question mark where something is asked."""
+        return LETTERS[self.kind][0] + (ASKED[0] if self.questions else "")
+
+    @property
+    def fits(self) -> bool:
+        """Whether nobody has to look at it."""
+        return self.word in FITS and not self.questions
+
+
+@dataclass(frozen=True)
+class Change:
+    """A release from which on a patch has another verdict."""
+
+    release: str
+    cell: Cell
+
+    def __str__(self) -> str:
+        asked = ", asks" if self.cell.questions else ""
+        word = "conflict behind another" if self.cell.kind == BEHIND else self.cell.word
+        return f"{word}{asked} from {self.release}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A patch on all releases, in their order."""
+
+    file: str
+    subject: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Blamed:
+    """A series on several releases.
+
+    Attributes:
+        tag: The release that the series is made for.
+        releases: Those that it was tried on, the oldest first.
+        unseen: Releases between that nobody looked at: the mirror does not have them.
+    """
+
+    tag: str
+    releases: tuple[str, ...]
+    rows: tuple[Row, ...]
+    unseen: tuple[str, ...] = ()
+
+    def changes(self, row: Row) -> tuple[Change, ...]:
+        """Where a patch gets another verdict than on the release before, the first release too."""
+        found: list[Change] = []
+        for release, cell in zip(self.releases, row.cells, strict=True):
+            if not found or found[-1].cell.letter != cell.letter:
+                found.append(Change(release, cell))
+        return tuple(found)
+
+    def first(self, row: Row) -> Change | None:
+        """Where a patch's verdict changes first; None where it never does."""
+        return next(iter(self.changes(row)[1:]), None)
+
+    def breaks(self, row: Row) -> Change | None:
+        """The first release on which somebody has to look at a patch, or on which it leaves."""
+        tried = zip(self.releases, row.cells, strict=True)
+        return next((Change(release, cell) for release, cell in tried if not cell.fits), None)
+
+
+def blame(
+    lenders: Sequence[Path], series: Series, source: Side, targets: Sequence[Side], *, jobs: int = 0
+) -> Blamed:
+    """Tries a series on releases, several at a time.
+
+    Args:
+        lenders: Git directories with the releases; they are only read.
+        series: The patches; they apply to ``source`` exactly.
+        targets: The releases, the oldest first.
+        jobs: How many processes; 0: one a core.
+
+    Raises:
+        PatchConflictError: a patch does not fit the release that it is made for.
+        HostError: git failed, or the disk is full.
+    """
+    (blamed,) = blame_all(lenders, [(series, source, tuple(targets))], jobs=jobs)
+    return blamed
+
+
+Wanted = tuple[Series, Side, tuple[Side, ...]]
+
+
+def blame_all(
+    lenders: Sequence[Path], wanted: Sequence[Wanted], *, jobs: int = 0
+) -> tuple[Blamed, ...]:
+    """The same of several series, in one pool of processes.
+
+    Raises:
+        As ``blame``.
+    """
+    pairs = [(series, source, target) for series, source, targets in wanted for target in targets]
+    work = partial(_column, tuple(lenders))
+    jobs = min(jobs or os.cpu_count() or 1, len(pairs))
+    if jobs > 1:
+        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+            made = list(pool.map(work, pairs))
+    else:
+        made = [work(pair) for pair in pairs]
+    columns = iter(made)
+    return tuple(
+        _blamed(series, targets, [next(columns) for _ in targets]) for series, _, targets in wanted
+    )
+
+
+def _blamed(series: Series, targets: Sequence[Side], columns: Sequence[tuple[Cell, ...]]) -> Blamed:
+    rows = [
+        Row(patch.file, patch.subject, tuple(column[number] for column in columns))
+        for number, patch in enumerate(series.patches)
+    ]
+    return Blamed(series.tag, tuple(target.name for target in targets), tuple(rows))
+
+
+def _column(lenders: tuple[Path, ...], pair: tuple[Series, Side, Side]) -> tuple[Cell, ...]:
+    series, source, target = pair
+    with scratch_repository(*lenders) as git:
+        rebased = rebase(git, series, source, target, gates=False)
+    return tuple(_cell(patch) for patch in rebased.patches)
+
+
+def _cell(patch: RebasedPatch) -> Cell:
+    return Cell(
+        word=patch.verdict.word,
+        why=patch.verdict.why,
+        evidence=tuple(str(each) for each in patch.verdict.evidence),
+        questions=tuple(question.name for question in patch.questions),
+        files=tuple(each.path for each in patch.carried.conflicts),
+        behind=patch.carried.behind,
+    )
