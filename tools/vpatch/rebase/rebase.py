@@ -79,7 +79,10 @@ def rebase(
     head = next((one.commit for one in reversed(carried) if one.commit), target.commit)
     trees = git.output("rev-parse", f"{target.commit}^{{tree}}", f"{head}^{{tree}}").decode()
     base_tree, tree = trees.split()
-    reasons = [left.get(one.patch.file) or by_gates(one, gated) for one in carried]
+    reasons = [
+        left.get(one.patch.file) or (one.patch.file not in choices.keep and by_gates(one, gated))
+        for one in carried
+    ]
     read_imported(base, onto.files, steps, carried)
     zipped = zip(carried, reasons, _views(base, onto.files, steps, carried), strict=True)
     return Rebased(
@@ -89,7 +92,7 @@ def rebase(
         base_tree=base_tree,
         head=head,
         tree=tree,
-        patches=tuple(_judged(git, target, one, why, views) for one, why, views in zipped),
+        patches=tuple(_judged(git, target, one, why or None, views) for one, why, views in zipped),
         accepted=tuple(choices.accept),
     )
 
