@@ -548,23 +548,22 @@ class Killed:
 
 def finishes(project: Sessions) -> None:
     """From wherever a killed run left it, the way to the end is open."""
-    status = 3
     for _ in range(9):
         if project.next.exists() and not session_file(project.repo, NEXT).exists():
             break
         if not session_file(project.repo, NEXT).exists() or not project.work.exists():
-            status = project.begin()
+            project.begin()
         for path, marked, text in (("b", b"dix\n", TEN), ("c", b"un\n", ONE)):
             file = project.work / f"vllm/{path}.py"
             if file.exists() and b"<<<<<<<" in file.read_bytes() and marked in file.read_bytes():
                 file.write_bytes(text)
-        status = project.run("--continue")
-        assert status in (0, 3)
-    assert status == 0
+        assert project.run("--continue") in (0, 3)
+    else:
+        raise AssertionError("it comes to no end")
     made = project.contents()
     assert (made["vllm/b.py"], made["vllm/c.py"]) == (TEN, ONE)
     left = {path.name for path in project.repo.parent.iterdir()}
-    assert left == {"home", "cache", "repo"}
+    assert left == {"repo"}
     beside = {path.name for path in (project.repo / "patches").iterdir()}
     assert beside <= {TAG, NEXT, f".{TAG}.lock", f".{NEXT}.lock"}
 
@@ -605,7 +604,7 @@ def test_kill_9_at_any_moment(what: str, tmp_path: Path) -> None:
             assert everything(folder) == untouched
         else:
             finishes(project)
-    assert died > 8
+    assert died >= 8
 
 
 def test_the_cache_may_lie_anywhere(project: Sessions, tmp_path: Path) -> None:

@@ -46,13 +46,17 @@ def go_on(repo: Path, upstream: Upstream, ask: Ask, wish: Wish) -> Report:
     with holding(repo):
         session = chosen(repo, ask.names, ask.worktree)
         check_worktree(session)
+        killed = session.leaving is not None
         session = arrived(repo, session)
-        step = _skipped(session, ask) if ask.skip else _settled(session)
+        # Behind a run that was killed, what waits now has to be seen first.
+        settled = session if killed or ask.skip else _settled(session)
+        step = _skipped(session, ask) if ask.skip else settled
         step = replace(step, options=options(wish_of(session, wish)))
         with ground_of(step, repo, upstream) as found:
             rebased, known = carried(found, repo, step)
             verb.check_names(found.series, rebased, wish)
-            if not ask.skip and (doubts := _doubts(rebased, session.stand.patch)):
+            doubts = _doubts(rebased, session.stand.patch)
+            if doubts and session.stand.patch in step.settled:
                 return asked(session, rebased, doubts)
             stored = _store(found, rebased, step, known) if ask.store else ()
             session = _moved(found, repo, session, step, stand_of(found.git, rebased))
