@@ -6,6 +6,9 @@ import ctypes
 import errno
 import multiprocessing
 import os
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,7 +18,7 @@ from kill_lab import contents, killed_at
 from vpatch.errors import FindingError, HostError, UsageError
 from vpatch.files import umask
 from vpatch.patches import swap
-from vpatch.patches.swap import read_folder, replacing
+from vpatch.patches.swap import leftovers, read_folder, replacing
 
 OLD = {"series": b"0001-old.patch\n", "0001-old.patch": b"old\n", "pin.toml": b"old\n"}
 NEW = {f"{n:04d}-new.patch": b"new\n" * n for n in range(1, 6)} | {"series": b"new\n"}
@@ -123,7 +126,7 @@ def test_an_error_before_the_exchange_leaves_the_old_folder(
     def full(_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(swap, "_sync_all", full)
+    monkeypatch.setattr(swap, "sync_tree", full)
     with pytest.raises(HostError, match="No space left"):
         replace_it(folder)
     assert contents(folder) == {**OLD, **NOTES}
@@ -169,6 +172,90 @@ def test_links_and_files_are_not_replaced(tmp_path: Path) -> None:
             replace_it(folder)
         assert caught.value.code == "not-a-folder"
     assert contents(real) == {**OLD, **NOTES}
+
+
+@pytest.mark.parametrize("what", ["link", "folder"])
+def test_what_stands_in_a_files_place_is_not_replaced(what: str, tmp_path: Path) -> None:
+    folder = make(tmp_path / "v9.9.9")
+    path = folder / "pin.toml"
+    path.rename(tmp_path / "pin")
+    if what == "link":
+        path.symlink_to(tmp_path / "pin")
+    else:
+        path.mkdir()
+    before = read_folder(folder)
+    with replacing(folder) as replacement:
+        for write in (
+            lambda: replacement.write({"pin.toml": b"new\n"}, ours=ours),
+            lambda: replacement.write_file("pin.toml", b"new\n"),
+        ):
+            with pytest.raises(FindingError, match=r"pin\.toml is a") as caught:
+                write()
+            assert caught.value.code == "in-the-way"
+            assert caught.value.hint
+    assert read_folder(folder) == before
+    assert (tmp_path / "pin").read_bytes() == b"old\n"
+
+
+def test_only_what_a_killed_run_of_this_folder_left_is_removed(tmp_path: Path) -> None:
+    folder = make(tmp_path / "v[9]*")
+    others = [".v9.vpatch-abcd_123", ".v[9]*.vpatch-my-own-notes", ".v[9]*.vpatch-abcd_123.bak"]
+    for name in others:
+        (tmp_path / name).mkdir()
+    (tmp_path / ".v[9]*.vpatch-afilefi1").write_text("precious")
+    (tmp_path / ".v[9]*.vpatch-alinkli1").symlink_to(folder)
+    mine = tmp_path / ".v[9]*.vpatch-abcd_123"
+    mine.mkdir()
+    assert leftovers(folder) == [mine]
+    replace_it(folder)
+    stay = [*others, ".v[9]*.vpatch-afilefi1", ".v[9]*.vpatch-alinkli1", ".v[9]*.lock"]
+    assert beside(folder) == sorted([*stay, "home", "v[9]*"])
+
+
+def as_anybody(code: str, *args: Path) -> str:
+    """What a child process says that has to keep to permissions, whoever runs the tests."""
+    command = [sys.executable, "-c", code, *map(str, args)]
+    if os.geteuid() == 0:
+        if shutil.which("setpriv") is None:
+            pytest.skip("root may do everything")
+        command = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *command]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr.strip().rpartition("\n")[2]
+
+
+REPLACE = """
+import sys
+from pathlib import Path
+from vpatch.patches.swap import replacing
+with replacing(Path(sys.argv[1])) as replacement:
+    replacement.write({"series": b"new"}, ours=lambda path: path == "series")
+print("done")
+"""
+
+
+def test_a_read_only_folder_of_a_person_is_carried_over(tmp_path: Path) -> None:
+    folder = make(tmp_path / "v9.9.9")
+    (folder / "notes/deep").chmod(0o555)
+    (folder / "notes").chmod(0o555)
+    (folder / "notes/deep/out").symlink_to(tmp_path) if os.geteuid() == 0 else None
+    assert as_anybody(REPLACE, folder) == "done\n"
+    assert (folder / "series").read_bytes() == b"new"
+    assert (folder / "notes/deep/a.txt").read_bytes() == b"a\n"
+    assert (folder / "notes/deep").stat().st_mode & 0o777 == 0o555
+    assert beside(folder) == [".v9.9.9.lock", "home", "v9.9.9"]
+    for name in ("notes", "notes/deep"):
+        (folder / name).chmod(0o755)
+
+
+def test_a_folder_that_cannot_be_read_is_named_before_anything_is_written(tmp_path: Path) -> None:
+    folder = make(tmp_path / "v9.9.9")
+    (folder / "notes/deep").chmod(0)
+    try:
+        assert "notes/deep cannot be read: Permission denied" in as_anybody(REPLACE, folder)
+    finally:
+        (folder / "notes/deep").chmod(0o755)
+    assert contents(folder) == {**OLD, **NOTES}
+    assert beside(folder) == [".v9.9.9.lock", "home", "v9.9.9"]
 
 
 def test_what_is_no_file_is_named(tmp_path: Path) -> None:

@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import glob
 import hashlib
 import os
-import shutil
+import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from vpatch.errors import FindingError, HostError, UsageError
 from vpatch.files import cache_dir, disk_errors, locked, sync_folder, umask, write_atomically
+from vpatch.patches.foldertree import fill_folder, remove_tree, sync_tree
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _CANNOT = {errno.EINVAL, errno.ENOSYS, errno.EXDEV}
 _NEW, _OLD = "new", "old"
+_MKDTEMP = "[a-z0-9_]{8}"  # what tempfile puts behind a prefix
 
 Content = Mapping[str, tuple[str, int, bytes]]
 """What a folder holds: path -> (kind, permissions, bytes of a file or target of a link)."""
@@ -41,14 +45,19 @@ def read_folder(folder: Path) -> Content:
     if not folder.exists():
         return found
     try:
-        for path in sorted(folder.rglob("*")):
-            found[path.relative_to(folder).as_posix()] = _entry(path)
+        for top, folders, files in os.walk(folder, onerror=_raise):
+            for path in (Path(top, name) for name in (*folders, *files)):
+                found[path.relative_to(folder).as_posix()] = _entry(path)
     except OSError as error:
         raise HostError(
             f"{error.filename or folder} cannot be read: {error.strerror}",
             hint="Check its permissions.",
         ) from error
-    return found
+    return dict(sorted(found.items()))
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
 
 
 def _entry(path: Path) -> tuple[str, int, bytes]:
@@ -85,15 +94,17 @@ class Replacement:
                 is not ours is carried over.
 
         Raises:
-            FindingError: somebody else changed the folder meanwhile.
+            FindingError: somebody else changed the folder meanwhile, or no file stands where one
+                of these belongs.
             HostError: the disk refused.
         """
+        self._check_places(files)
         fresh = self.scratch / _NEW
         with disk_errors(self.folder):
-            _fill(fresh, {**_carried(self.before, ours), **_as_content(files, self.before)})
+            fill_folder(fresh, {**_carried(self.before, ours), **_as_content(files, self.before)})
             if self.folder.exists():
                 fresh.chmod(stat.S_IMODE(self.folder.stat().st_mode))
-            _sync_all(fresh)
+            sync_tree(fresh)
             if read_folder(self.folder) != self.before:
                 raise FindingError(
                     f"{self.folder} changed while its new content was being made",
@@ -106,8 +117,10 @@ class Replacement:
         """Puts one file into the folder, whole; the rest of the folder stays as it is.
 
         Raises:
+            FindingError: a link or a folder stands in its place.
             HostError: the disk refused.
         """
+        self._check_places([name])
         # Not beside the file: what a killed run leaves must not stand in the folder.
         fresh, path = self.scratch / name, self.folder / name
         with disk_errors(path):
@@ -116,6 +129,18 @@ class Replacement:
                 fresh.chmod(stat.S_IMODE(path.stat().st_mode))
             fresh.replace(path)
             sync_folder(self.folder)
+
+    def _check_places(self, names: Iterable[str]) -> None:
+        """A link leads to somebody else's file, and a folder holds some: neither is replaced."""
+        for name in names:
+            kind = self.before[name][0] if name in self.before else "file"
+            if kind != "file":
+                what = "symbolic link" if kind == "link" else "folder"
+                raise FindingError(
+                    f"{self.folder / name} is a {what}, and a file is to be written there",
+                    hint="Nothing was written. Put the file itself there, or move it elsewhere.",
+                    code="in-the-way",
+                )
 
 
 @contextmanager
@@ -194,7 +219,12 @@ def _lock_in_cache(folder: Path) -> Path:
 
 def leftovers(folder: Path) -> list[Path]:
     """What killed runs, or runs that are under way, have beside a folder."""
-    return sorted(folder.parent.glob(f"{prefix(folder)}*"))
+    named = re.compile(re.escape(prefix(folder)) + _MKDTEMP)
+    return sorted(
+        path
+        for path in folder.parent.glob(f"{glob.escape(prefix(folder))}*")
+        if named.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
+    )
 
 
 def lock_of(folder: Path) -> Path:
@@ -271,7 +301,7 @@ def _put_back(folder: Path, scratch: Path) -> None:
 def remove(folder: Path, scratch: Path) -> None:
     """Removes a scratch folder, once the folder that it may hold is back in its place."""
     _put_back(folder, scratch)
-    shutil.rmtree(scratch)
+    remove_tree(scratch)
 
 
 def _carried(before: Content, ours: Callable[[str], bool]) -> Content:
@@ -285,30 +315,3 @@ def _as_content(files: Mapping[str, bytes], before: Content) -> Content:
         name: ("file", before[name][1] if name in before else default, data)
         for name, data in files.items()
     }
-
-
-def _fill(folder: Path, content: Content) -> None:
-    folder.mkdir()
-    folder.chmod(0o777 & ~umask())
-    folders: list[tuple[Path, int]] = []
-    for name, (kind, permissions, data) in sorted(content.items()):
-        path = folder / name
-        if kind == "folder":
-            path.mkdir()
-            folders.append((path, permissions))
-        elif kind == "link":
-            path.symlink_to(os.fsdecode(data))
-        else:
-            path.write_bytes(data)
-            path.chmod(permissions)
-    for path, permissions in reversed(folders):
-        path.chmod(permissions)
-
-
-def _sync_all(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        if path.is_symlink():
-            continue
-        sync_folder(path)  # a file is synced in the same way
-    sync_folder(folder)
-    sync_folder(folder.parent)
