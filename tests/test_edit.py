@@ -207,6 +207,18 @@ def test_what_is_not_ours_is_not_touched(project: Project, tmp_path: Path) -> No
     assert (full / "mine").is_file()
 
 
+def test_no_worktree_among_the_series(project: Project, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(project.folder)
+    patches = project.folder.parent
+    for folder in (project.folder / "work", patches / "work", link / "a/b"):
+        with pytest.raises(UsageError, match="holds the series") as caught:
+            edit(project, folder)
+        assert caught.value.code == "among-series"
+        assert not folder.exists()
+    project.check()
+
+
 def test_an_empty_folder_is_welcome(project: Project) -> None:
     project.work.mkdir()
     assert edit(project).data["written"]

@@ -123,6 +123,12 @@ def test_the_form_of_a_patch(folder: Path, code: str, line: int, old: bytes, new
     }  # fmt: skip
 
 
+def test_a_pin_that_is_a_link_is_named(folder: Path, tmp_path: Path) -> None:
+    (folder / "pin.toml").rename(tmp_path / "pin.toml")
+    (folder / "pin.toml").symlink_to(tmp_path / "pin.toml")
+    assert found(folder) == [("pin.toml", None, "link")]
+
+
 def test_a_signature_is_somebodys_git_version(folder: Path) -> None:
     with (folder / ONE).open("ab") as stream:
         stream.write(b"-- \n2.39.5\n\n")

@@ -67,6 +67,8 @@ def _found(folder: Path, tag: str, since: str) -> Iterator[Finding]:
 
 def _pin(folder: Path, series: Series, since: str) -> Iterator[Finding]:
     path = folder / PIN
+    if path.is_symlink():
+        yield Finding(str(path), None, "link", "the file is a symbolic link")
     if not path.is_file():
         yield from chain_findings(series, None)
         yield Finding(str(path), None, "no-pin", "the series has no pin: no verb uses it")

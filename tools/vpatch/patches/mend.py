@@ -32,7 +32,7 @@ MEND = {
     "encoded": "Bring the mail in with vpatch import, which writes it as plain UTF-8.",
     "file-and-folder": "Split it: one patch that removes the one, and one that makes the other.",
     "in-body-header": "Start the message's first paragraph with another word, or indent the line.",
-    "link": "Put the patch itself where the link is.",
+    "link": "Put the file itself where the link is.",
     "lost-prefix": "Write the subject without brackets or `Re:` in front, like `eagle3: say what`.",
     "lost-text": "Move the text into the message, above the line of three dashes; or remove it.",
     "no-author": "Write the header as `From: Name <address>`.",

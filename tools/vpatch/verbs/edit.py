@@ -7,8 +7,9 @@ import shlex
 from pathlib import Path
 
 from vpatch import pipeline
+from vpatch.errors import UsageError
 from vpatch.patches.edit import look_at, refused, replace_worktree
-from vpatch.patches.repo import pinned
+from vpatch.patches.repo import PATCHES, pinned
 from vpatch.patches.series import Series
 from vpatch.patches.swap import tidy
 from vpatch.patches.worktree import base_ref, branch_name, fill_worktree
@@ -21,7 +22,7 @@ def run(tag: str, repo: Path, upstream: Upstream, folder: Path | None, *, discar
     """Writes the worktree, or finds that it is there already.
 
     Raises:
-        UsageError: no pin, or something else is in the folder.
+        UsageError: no pin, something else is in the folder, or it is among the series.
         FindingError: the folder holds work that the series does not have, or another state of it
             and nobody said ``--discard``.
         ConflictError: a patch does not fit.
@@ -29,6 +30,7 @@ def run(tag: str, repo: Path, upstream: Upstream, folder: Path | None, *, discar
     """
     _, series = pinned(repo, tag)
     place = Path(os.path.abspath(folder or repo.parent / f"vllm-{series.tag}"))  # noqa: PTH100
+    _check_place(place, repo / PATCHES)
     if not _is_wanted(place, series, discard=discard):
         tidy(place)
         return _report(series, place, written=False)
@@ -40,6 +42,16 @@ def run(tag: str, repo: Path, upstream: Upstream, folder: Path | None, *, discar
 
     written = replace_worktree(place, lambda: _is_wanted(place, series, discard=discard), make)
     return _report(series, place, written=written)
+
+
+def _check_place(place: Path, patches: Path) -> None:
+    """A worktree in a series folder would move with it whenever the series is written."""
+    if place.resolve().is_relative_to(patches.resolve()):
+        raise UsageError(
+            f"{place} is in {patches}, which holds the series",
+            hint="Name a folder elsewhere: vpatch edit TAG DIR.",
+            code="among-series",
+        )
 
 
 def _is_wanted(place: Path, series: Series, *, discard: bool) -> bool:
