@@ -128,6 +128,55 @@ def test_a_patch_that_is_not_listed_is_listed_by_its_number(folder: Path) -> Non
     assert [patch.file for patch in Series.read(folder).patches] == [ONE, TWO, THREE]
 
 
+def test_what_a_person_wrote_in_the_list_stays_when_a_second_line_goes(folder: Path) -> None:
+    (folder / LISTING).write_text(
+        f"# top\n{ONE}\n{TWO}\n# precious\n{ONE} # and why\n{THREE}\n# last\n{TWO}\n# end\n"
+    )
+    _, done = fix(folder)
+    assert len(done) == 2
+    assert (folder / LISTING).read_text() == (
+        f"# top\n{ONE}\n{TWO}\n# precious\n# and why\n{THREE}\n# last\n# end\n"
+    )
+    assert fix(folder) == (0, [])
+
+
+def test_a_byte_order_mark_goes(folder: Path) -> None:
+    before = contents(folder)
+    (folder / LISTING).write_bytes(b"\xef\xbb\xbf" + before[LISTING])
+    assert fix(folder) == (0, [f"{TAG}: series: the byte order mark is gone"])
+    assert contents(folder) == before
+
+
+def test_what_is_no_patch_is_not_listed(folder: Path) -> None:
+    for name in ("zz.patch", "._0001-one.patch", ".0002-two.patch"):
+        (folder / name).write_text("junk\n")
+    before = contents(folder)
+    assert fix(folder) == (1, [])
+    assert contents(folder) == before
+    assert {(Path(one.file).name, one.code) for one in check_series(folder, TAG)} == {
+        ("zz.patch", "not-listed"),
+        ("._0001-one.patch", "stray-file"),
+        (".0002-two.patch", "stray-file"),
+    }
+
+
+def test_a_name_without_a_file_is_not_made_up_for(folder: Path) -> None:
+    edit(folder, LISTING, b"0002-two.patch\n", b"0002-two.patch -p0\n")
+    before = contents(folder)
+    assert fix(folder) == (1, [])
+    assert contents(folder) == before
+
+
+def test_what_fix_left_is_not_sent_to_fix_again(folder: Path) -> None:
+    edit(folder, LISTING, b"0002-two.patch\n", b"0002-two.patch -p0\n")
+    report = lint_verb(folder.parent.parent, [TAG], since="HEAD")
+    assert any("--fix" in one["mend"] for one in report.data["findings"])
+    report = lint_verb(folder.parent.parent, [TAG], since="HEAD", fix=True)
+    assert report.data["findings"]
+    assert not any("--fix" in one["mend"] for one in report.data["findings"])
+    assert all(one["mend"] for one in report.data["findings"])
+
+
 def test_the_order_of_the_list_counts(folder: Path) -> None:
     (folder / LISTING).write_text(f"{ONE}\n{THREE}\n{TWO}\n")
     fix(folder)

@@ -18,7 +18,7 @@ from vpatch.patches.apply import CLEAN, PatchConflictError, apply_series, is_set
 from vpatch.patches.commits import Commit
 from vpatch.patches.patch import Patch
 from vpatch.patches.pin import PIN
-from vpatch.patches.series import LISTING, Series
+from vpatch.patches.series import LISTING, Series, is_seen
 
 KEPT, REWRITTEN, RENUMBERED, ADDED, DROPPED = (
     "kept",
@@ -259,4 +259,4 @@ def series_files(old_listing: bytes, new: NewSeries) -> dict[str, bytes]:
 
 def is_ours(path: str) -> bool:
     """Whether a path of a series folder is written by vpatch; the rest is a person's."""
-    return path in (LISTING, PIN) or ("/" not in path and path.endswith(".patch"))
+    return path in (LISTING, PIN) or ("/" not in path and is_seen(path))

@@ -6,14 +6,16 @@ and one that reads differently stays as it is. The order of ``series`` counts; n
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vpatch.findings import FindingsError
-from vpatch.patches.export import slug
+from vpatch.patches.export import is_ours, slug
 from vpatch.patches.form import NO_COMMIT, PLAIN_HEADERS, SIGNATURE, is_stat, lead_lines
 from vpatch.patches.mbox import strip_space
 from vpatch.patches.patch import Patch
+from vpatch.patches.pin import PIN
 from vpatch.patches.series import LISTING, is_good_name
 from vpatch.patches.swap import Content
 
@@ -56,15 +58,17 @@ def fixed(before: Content) -> Fixes:
     files = {
         path: data
         for path, (kind, _, data) in before.items()
-        if kind == "file" and "/" not in path and (path == LISTING or path.endswith(".patch"))
+        if kind == "file" and path != PIN and is_ours(path)
     }
     if LISTING not in files:
         return Fixes(files, frozenset(files), ())
     done: list[str] = []
     patches = {name: data for name, data in files.items() if name != LISTING}
+    if files[LISTING].startswith(codecs.BOM_UTF8):
+        done.append(f"{LISTING}: the byte order mark is gone")
     entries, tail = _entries(files[LISTING])
-    entries = _without_second(entries, done)
-    entries = _with_missing(entries, set(patches), done)
+    entries, tail = _without_second(entries, tail, done)
+    entries = _with_missing(entries, patches, done)
     repaired = {name: _repaired(name, data, done) for name, data in patches.items()}
     names = _names(entries, repaired, done)
     made = {names.get(name, name): data for name, data in repaired.items()}
@@ -77,7 +81,7 @@ def fixed(before: Content) -> Fixes:
 def _entries(listing: bytes) -> tuple[list[_Entry], tuple[str, ...]]:
     entries: list[_Entry] = []
     above: list[str] = []
-    for line in (line.strip() for line in listing.decode("utf-8").split("\n")):
+    for line in (line.strip() for line in listing.decode("utf-8-sig").split("\n")):
         name = line.split("#", 1)[0].strip()
         if name:
             entries.append(_Entry(tuple(above), line, name))
@@ -89,23 +93,44 @@ def _entries(listing: bytes) -> tuple[list[_Entry], tuple[str, ...]]:
     return entries, tuple(above)
 
 
-def _without_second(entries: list[_Entry], done: list[str]) -> list[_Entry]:
+def _without_second(
+    entries: list[_Entry], tail: tuple[str, ...], done: list[str]
+) -> tuple[list[_Entry], tuple[str, ...]]:
+    """Each name once; what a person wrote at a line that goes stands above the next one."""
     kept: dict[str, _Entry] = {}
+    said: tuple[str, ...] = ()
     for entry in entries:
+        above = (*said, *entry.above)
         if entry.name in kept:
+            _, sign, comment = entry.line.partition("#")
+            said = (*above, sign + comment) if sign else above
             done.append(f"{LISTING}: the second line of {entry.name} is gone")
         else:
-            kept[entry.name] = entry
-    return list(kept.values())
+            kept[entry.name] = replace(entry, above=above)
+            said = ()
+    return list(kept.values()), (*said, *tail)
 
 
-def _with_missing(entries: list[_Entry], there: set[str], done: list[str]) -> list[_Entry]:
+def _with_missing(
+    entries: list[_Entry], patches: Mapping[str, bytes], done: list[str]
+) -> list[_Entry]:
+    """With the patches that are not listed, unless a line may mean one of them."""
+    listed = {entry.name for entry in entries}
+    if not listed <= patches.keys():
+        return entries
     made = list(entries)
-    for name in sorted(there - {entry.name for entry in entries}):
+    for name in sorted(name for name in patches.keys() - listed if _is_patch(name, patches[name])):
         place = next((n for n, entry in enumerate(made) if entry.name > name), len(made))
         made.insert(place, _Entry((), name, name))
         done.append(f"{LISTING}: {name} is listed")
     return made
+
+
+def _is_patch(name: str, raw: bytes) -> bool:
+    try:
+        return bool(Patch.parse(name, raw).files)
+    except FindingsError:
+        return False
 
 
 def _names(entries: list[_Entry], patches: Mapping[str, bytes], done: list[str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from vpatch.tags import parse_tag
 LISTING = "series"
 _LONGEST_NAME = 90
 # What patch, editors and merges leave behind, and what may be meant as a patch.
-_STRAY = (".rej", ".orig", ".bak", "~", ".diff", ".mbox", ".eml", ".PATCH")
+_STRAY = (".rej", ".orig", ".bak", "~", ".diff", ".mbox", ".eml", ".PATCH", ".patch")
 _NAME = re.compile(r"[0-9]{4}-[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*\.patch")
 
 
@@ -108,6 +108,11 @@ def is_good_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None and len(name) <= _LONGEST_NAME
 
 
+def is_seen(name: str) -> bool:
+    """Whether ``*.patch`` means this file, for a shell and for git am: not a hidden one."""
+    return name.endswith(".patch") and not name.startswith(".")
+
+
 @dataclass(frozen=True)
 class _Read:
     """What a folder holds: (line in ``series``, patch) pairs, and what stands in the way."""
@@ -169,7 +174,7 @@ def _entries(folder: Path) -> Iterator[tuple[int, str]]:
 
 def _unlisted(folder: Path, listed: set[str]) -> Iterator[Finding]:
     for path in sorted(folder.glob("*.patch")):
-        if path.name not in listed:
+        if is_seen(path.name) and path.name not in listed:
             yield Finding(
                 str(path),
                 None,
@@ -225,7 +230,7 @@ def _listing_form(folder: Path) -> Iterator[Finding]:
 
 def _strays(folder: Path) -> Iterator[Finding]:
     for path in sorted(folder.iterdir()):
-        if path.suffix != ".patch" and path.name.endswith(_STRAY):
+        if not is_seen(path.name) and path.name.endswith(_STRAY):
             message = "the file is a leftover, or a patch under a name that no tool applies"
             yield Finding(str(path), None, "stray-file", message)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import RenderableType
@@ -10,6 +11,7 @@ from rich.console import RenderableType
 from vpatch.findings import Finding
 from vpatch.patches.check import check_series
 from vpatch.patches.fix import fixed
+from vpatch.patches.mend import FIXABLE
 from vpatch.patches.repo import existing_series, series_tags
 from vpatch.patches.swap import replacing
 from vpatch.rebase.resolutions import Resolutions
@@ -38,6 +40,7 @@ def run(repo: Path, tags: Sequence[str], *, since: str, fix: bool = False) -> Re
     ]
     if not tags:
         findings += Resolutions.read(repo).findings
+    findings = _by_hand(findings) if fix else findings
     return Report(
         "lint",
         {
@@ -48,6 +51,12 @@ def run(repo: Path, tags: Sequence[str], *, since: str, fix: bool = False) -> Re
         lines(*(plain(f"fixed: {line}") for line in done), _text(names, findings)),
         exit_code=1 if findings else 0,
     )
+
+
+def _by_hand(findings: Iterable[Finding]) -> list[Finding]:
+    """What --fix has left is not to be sent to --fix again."""
+    left = "It has no one right answer: mend it by hand, then vpatch pin."
+    return [replace(one, mend=left) if one.code in FIXABLE else one for one in findings]
 
 
 def _fix(folder: Path) -> list[str]:
