@@ -72,27 +72,10 @@ def _most_alike(scope: Scope, old: Outline, new: Outline, fresh: Sequence[Scope]
         return ""
     copied = _words(new.span(key))
     rivals = [each for each in old.scopes if each.kind == scope.kind and each.key != scope.key]
-    return (
-        "" if any(_is_rival(each, scope, key, score, copied, old, new) for each in rivals) else key
-    )
-
-
-def _is_rival(
-    other: Scope,
-    scope: Scope,
-    key: str,
-    score: float,
-    copied: Counter[bytes],
-    old: Outline,
-    new: Outline,
-) -> bool:
-    """Whether the new scope may as well be a copy of another old one, or that one renamed."""
-    theirs = alike(_words(old.span(other.key)), copied)
-    if theirs != score:
-        return theirs > score
-    there = new.by_key.get(other.key)
-    # The other one is where it was, and the new one stands to it as the old one did.
-    return there is None or (there.start < new.by_key[key].start) != (other.start < scope.start)
+    # A copy of another one, as far as anybody can tell.
+    if any(alike(_words(old.span(each.key)), copied) >= score for each in rivals):
+        return ""
+    return key
 
 
 def _words(lines: Sequence[bytes]) -> Counter[bytes]:
