@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from indexserver import IndexServer, running
+from project_lab import BASE, STEPS, git, vpatch
+from rebase_lab import NEXT
+from series_lab import Content, Step, numbered
+from session_lab import AFTER, ONE, TEN, THIRD, Sessions, closed_index, said, write
 from vpatch.findings import FindingsError
+from vpatch.patches.swap import read_folder
 from vpatch.rebase.markers import Clash, left_markers, put_together, settled, taken_apart
 from vpatch.rebase.resolution import ByLines, Edit, Resolution, Settled, Whole, edited, sha256
 from vpatch.rebase.resolution_text import as_text, read_text
+from vpatch.rebase.resolutions import Resolutions
 
 LINES = st.lists(
     st.sampled_from([b"a", b"b", b"", b"  c", b"=", b"| d", b"\\", b"e\r"]), max_size=5
@@ -35,10 +46,10 @@ EDITS = st.lists(
     st.builds(Edit, st.integers(1, 999), TEXTS, TEXTS), max_size=3, unique_by=lambda e: e.line
 )
 WHOLES = st.builds(
-    lambda path, base, theirs, mode, edits: Whole(
+    lambda path, base, ours, theirs, mode, edits: Whole(
         path,
         base,
-        f"100644 {sha256(b'o')}",
+        ours,
         theirs,
         mode,
         tuple(sorted(edits, key=lambda e: e.line)),
@@ -46,13 +57,18 @@ WHOLES = st.builds(
     PATHS,
     SIDES,
     SIDES,
+    SIDES,
     st.sampled_from(["", "100644", "100755"]),
     EDITS,
 )
 HEADS = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=9)
 RESOLUTIONS = st.builds(
-    lambda head, files: Resolution(*head, "v1", "v2", tuple(files)),
-    st.tuples(HEADS, HEADS, HEADS),
+    lambda subject, topic, patch_id, files: Resolution(
+        subject, topic, patch_id, "v1", "v2", tuple(files)
+    ),
+    HEADS,
+    HEADS,
+    HEADS,
     st.lists(BY_LINES | WHOLES, min_size=1, max_size=3, unique_by=lambda file: file.path),
 )
 
@@ -158,3 +174,225 @@ def test_edits_fit_at_their_lines_alone() -> None:
     assert edited(b"a\nb\nc\n", edits) == b"b\nx\ny\nc\n"
     assert edited(b"z\nb\nc\n", edits) is None
     assert edited(b"", edits) is None
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch, hermetic: None) -> Iterator[None]:
+    """An index with a wheel of the next release."""
+    with running(IndexServer()) as server:
+        server.files["vllm-9.9.10-cp38-abi3-linux_x86_64.whl"] = b"wheel"
+        closed_index(monkeypatch, server.url)
+        yield
+
+
+@pytest.fixture
+def project(tmp_path: Path, index: None) -> Sessions:
+    return Sessions(tmp_path)
+
+
+def stored(project: Sessions, b: bytes = TEN, c: bytes = ONE) -> list[Path]:
+    """Resolves both conflicts, and keeps how."""
+    assert project.begin() == 3
+    write(project.work, {"vllm/b.py": b})
+    assert project.run("--continue", "--store") == 3
+    write(project.work, {"vllm/c.py": c})
+    assert project.run("--continue", "--store") == 0
+    found = sorted((project.repo / "patches/resolutions").iterdir())
+    assert [path.name.rpartition("-")[0] for path in found] == ["b-say-ten", "c-say-one"]
+    return found
+
+
+def test_what_is_stored_makes_one_command_of_it(
+    project: Sessions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    b, _ = stored(project)
+    by_hand = read_folder(project.next)
+    assert b.read_bytes().split(b"\n")[5:] == [
+        b'file "vllm/b.py"',
+        b"clash",
+        f"ours {sha256(b'dix' + bytes([10]))}".encode(),
+        b"|dix",
+        f"base {sha256(b'line 10' + bytes([10]))}".encode(),
+        b"|line 10",
+        f"theirs {sha256(b'ten' + bytes([10]))}".encode(),
+        b"|ten",
+        b"resolved",
+        b"|dix is ten",
+        b"end",
+        b"",
+    ]
+    assert vpatch("lint", "--repo", str(project.repo)) == 0
+    capsys.readouterr()
+    again = tmp_path / "again" / NEXT
+    assert project.begin("--json", "--out", str(again)) == 0
+    answer = said(capsys)
+    assert answer["counts"] == {"clean": 1, "offset": 2, "resolved": 2}
+    place = f"patches/resolutions/{b.name}"
+    patch = answer["patches"][2]
+    assert patch["evidence"] == [{"file": place, "line": 6, "text": "vllm/b.py"}]
+    used = answer["resolutions"]["used"][0]
+    assert (used["file"], used["patch"]) == (place, THIRD)
+    assert "-dix\n+dix is ten" in used["diff"]
+    assert answer["resolutions"]["unused"] == []
+    assert {name: entry[2] for name, entry in read_folder(again).items()} == {
+        name: entry[2] for name, entry in by_hand.items()
+    }
+    assert not project.work.exists()
+    assert project.begin("--dry-run", "--no-resolutions") == 3
+
+
+def next_is(project: Sessions, changes: Mapping[str, Content]) -> None:
+    shutil.rmtree(project.next, ignore_errors=True)
+    project.tree_of(NEXT, {**AFTER, **changes})
+
+
+def dry(project: Sessions, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    capsys.readouterr()
+    project.begin("--dry-run", "--json")
+    return said(capsys)
+
+
+def test_it_fits_where_the_same_lines_clash_and_nowhere_else(
+    project: Sessions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    b, _ = stored(project)
+    next_is(project, {"vllm/b.py": b"zero\n" + numbered(40, changed={10: "dix", 30: "30"})})
+    answer = dry(project, capsys)
+    assert answer["counts"] == {"clean": 1, "offset": 2, "resolved": 2}
+    next_is(project, {"vllm/b.py": numbered(40, changed={10: "DIX"})})
+    answer = dry(project, capsys)
+    assert answer["counts"] == {"clean": 1, "offset": 2, "resolved": 1, "conflict": 1}
+    (unused,) = answer["resolutions"]["unused"]
+    assert unused == {
+        "file": f"patches/resolutions/{b.name}",
+        "why": f"{THIRD} has other conflicts",
+    }
+
+
+def test_another_patch_has_another_key(
+    tmp_path: Path, index: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = Sessions(tmp_path)
+    kept = [path.read_bytes() for path in stored(project)]
+    more = {"vllm/b.py": numbered(40, changed={10: "ten", 20: "twenty"})}
+    steps = [Step(step.file, more) if step.file == THIRD else step for step in STEPS]
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.rmtree(project.cache)
+    project = Sessions(other, steps=steps)
+    folder = project.repo / "patches/resolutions"
+    folder.mkdir()
+    for data in kept:
+        (folder / read_text("", data).name).write_bytes(data)
+    answer = dry(project, capsys)
+    assert answer["counts"] == {"clean": 1, "offset": 2, "resolved": 1, "conflict": 1}
+    assert [one["why"] for one in answer["resolutions"]["unused"]] == [
+        f"{THIRD} is another patch by now"
+    ]
+
+
+def marker_in_it(text: bytes) -> bytes:
+    return text.replace(b"|dix is ten\n", b"|dix\n|=======\n|ten\n")
+
+
+def other_side(text: bytes) -> bytes:
+    return text.replace(b"|dix\n", b"|DIX\n")
+
+
+def truncated(text: bytes) -> bytes:
+    return text.removesuffix(b"end\n")
+
+
+def conflicted(text: bytes) -> bytes:
+    return b"<<<<<<< HEAD\n" + text
+
+
+@pytest.mark.parametrize("do", [marker_in_it, other_side, truncated, conflicted])
+def test_a_broken_one_is_found_and_not_used(
+    do: Callable[[bytes], bytes], project: Sessions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    b, _ = stored(project)
+    b.write_bytes(do(b.read_bytes()))
+    capsys.readouterr()
+    assert vpatch("lint", "--repo", str(project.repo)) == 1
+    assert b.name in capsys.readouterr().out
+    answer = dry(project, capsys)
+    assert answer["counts"]["conflict"] == 1
+    (broken,) = answer["resolutions"]["broken"]
+    assert (broken["code"], broken["file"]) == ("bad-resolution", str(b))
+
+
+def test_one_under_another_name_or_beside_them_is_found(
+    project: Sessions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    b, c = stored(project)
+    b.rename(b.with_name("mine.resolution"))
+    c.with_name("notes.txt").write_text("mine\n")
+    known = Resolutions.read(project.repo)
+    assert list(known.stored) == [c.name]
+    assert len(known.findings) == 2
+
+
+def function(value: str, name: str = "one") -> bytes:
+    return f"def {name}():\n    return {value}\n".encode()
+
+
+def test_what_does_not_parse_is_not_used(
+    tmp_path: Path, index: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = [Step("0001-say-two.patch", {"vllm/c.py": function("2")})]
+    base = {**BASE, "vllm/c.py": function("1")}
+    project = Sessions(tmp_path, {**BASE, "vllm/c.py": function("3")}, steps, base)
+    assert project.begin() == 3
+    write(project.work, {"vllm/c.py": function("2 +")})
+    capsys.readouterr()
+    assert project.run("--continue", "--json", "--store") == 1
+    name = said(capsys)["questions"][0]["name"]
+    assert project.run("--continue", "--json", "--store", "--accept", name) == 1
+    assert said(capsys)["error"]["code"] == "bad-resolution"
+    write(project.work, {"vllm/c.py": function("2 + 3")})
+    assert project.run("--continue", "--store") == 0
+    (path,) = (project.repo / "patches/resolutions").iterdir()
+    path.write_bytes(path.read_bytes().replace(b"2 + 3", b"2 +"))
+    answer = dry(project, capsys)
+    assert answer["counts"] == {"conflict": 1}
+    assert "is not used: vllm/c.py:2: the merged file does not parse" in answer["patches"][0]["why"]
+
+
+def test_edits_elsewhere_make_the_whole_file_the_key(
+    project: Sessions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    also = TEN.replace(b"line 30\n", b"thirty\n")
+    b, _ = stored(project, b=also)
+    assert b"whole\n" in b.read_bytes()
+    assert b"-line 30\n+thirty\n" in b.read_bytes()
+    shutil.rmtree(project.next)
+    assert project.begin() == 0
+    assert project.contents()["vllm/b.py"] == also
+    next_is(project, {"vllm/b.py": numbered(40, changed={10: "dix", 40: "40"})})
+    assert dry(project, capsys)["counts"]["conflict"] == 1
+
+
+def test_a_file_that_goes_and_one_more_that_comes_are_stored_too(
+    tmp_path: Path, index: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    after = {path: data for path, data in AFTER.items() if path != "vllm/c.py"}
+    steps = [
+        Step(
+            "0001-c-say-one.patch",
+            {"vllm/c.py": numbered(40, changed={1: "1"}), "vllm/d.py": b"d\n"},
+        )
+    ]
+    project = Sessions(tmp_path, after, steps)
+    assert project.begin() == 3
+    git(project.work, "rm", "--quiet", "vllm/c.py")
+    write(project.work, {"vllm/e.py": b"no_end"})
+    git(project.work, "add", "vllm/e.py")
+    assert project.run("--continue", "--store") == 0
+    by_hand = project.contents()
+    assert "vllm/c.py" not in by_hand
+    assert (by_hand["vllm/d.py"], by_hand["vllm/e.py"]) == (b"d\n", b"no_end")
+    shutil.rmtree(project.next)
+    assert project.begin() == 0
+    assert project.contents() == by_hand
+    assert dry(project, capsys)["counts"] == {"resolved": 1}

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 
 from vpatch.findings import Finding, FindingsError
 from vpatch.patches.place import split_lines
-from vpatch.rebase.resolution import NONE, ByLines, Edit, Resolution, Settled, Whole, sha256
+from vpatch.rebase.resolution import ByLines, Edit, Resolution, Settled, Whole, sha256
 
 _HEAD = "vpatch resolution 1"
 _GONE = "gone"
@@ -212,6 +212,4 @@ class _Text:
             edits.append(Edit(number, self.text(b"-"), self.text(b"+")))
         if [edit.line for edit in edits] != sorted({edit.line for edit in edits}):
             raise self.refused("the edits are not in the order of their lines")
-        if ours == NONE and mode == _GONE:
-            raise self.refused("a file that is not there cannot go")
         return Whole(path, base, ours, theirs, "" if mode == _GONE else mode, tuple(edits))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from vpatch.errors import UsageError
+from vpatch.errors import FindingError, UsageError
 from vpatch.pipeline import Upstream
 from vpatch.rebase.model import Entry, Question, Rebased
-from vpatch.rebase.resolution import resolution_of
+from vpatch.rebase.resolution import refusal, resolution_of
 from vpatch.rebase.resolutions import Resolutions
 from vpatch.rebase.session import Session, Settlement, Stand, forget, holding, save
 from vpatch.rebase.session_look import check_history, clear_backups, taken, work_in
@@ -112,7 +112,18 @@ def _store(
             continue
         before = Snapshot(found.git, one.onto).original
         kept = resolution_of(patch.carried, before, session.source, session.target)
-        places.append(known.store(kept))
+        files = {
+            path: patch.carried.files.get(path, before(path)) for path in patch.carried.by_hand
+        }
+        why = refusal(kept, patch.carried.conflicts, files)
+        if why:
+            raise FindingError(
+                f"what was made of {patch.file} is not stored: {why}",
+                hint="Mend it, or go on without --store.",
+                code="bad-resolution",
+            )
+        if known.stored.get(kept.name) != kept:
+            places.append(known.store(kept))
     return tuple(places)
 
 
