@@ -220,7 +220,7 @@ class Lab:
         lower = self.environment.path[0]
         place = self.scratch / "sites" / path.replace("/", "-").removesuffix(".py") / lower.name
         if not place.is_dir():
-            place.parent.mkdir(parents=True)
+            place.parent.mkdir(parents=True, exist_ok=True)
             make_tree(lower, place, [FileEdit(path, None, data, 0, 0o100644)])
         file = place / path
         for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -157,8 +158,15 @@ class _Reader:
         inner = f"{scope}.{node.name}" if scope else node.name
         if isinstance(node, ast.ClassDef):
             for base in node.bases:
-                self._take(inner, "base", base, ast.unparse(base), "remove", "object", body)
+                self._base(inner, base, body)
         self.body(node.body, inner)
+
+    def _base(self, scope: str, base: ast.expr, body: frozenset[int]) -> None:
+        start = self._at(base.lineno, base.col_offset)
+        end = self._at(base.end_lineno or 0, base.end_col_offset or 0)
+        comma = re.compile(rb"\s*,").match(self.data, end)
+        span = (start, comma.end() if comma else end)
+        self._add(scope, "base", ast.unparse(base), "remove", span, "", body)
 
     def _inside(self, node: ast.expr, scope: str, skip: ast.AST | None = None) -> None:
         inner: set[ast.AST] = {skip.func} if isinstance(skip, ast.Call) else set()

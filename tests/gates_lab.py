@@ -199,7 +199,7 @@ class LlamaModel(nn.Module):
     def __init__(self, *, vllm_config, prefix=""):
         super().__init__()
         config = vllm_config.speculative_config.draft_model_config.hf_config
-        ids = config.eagle_config.get(IDS)
+        ids = getattr(config, IDS, None) or config.eagle_config.get(IDS)
         count = len(ids) if ids else 3
         self.fc = ReplicatedLinear(input_size=config.hidden_size * count)
 

@@ -35,7 +35,7 @@ MUTANTS = [
      "['LlamaForCausalLMEagle3'] are not supported"),
     (_PROPOSER, "isinstance(self.model, Eagle3LlamaForCausalLM)",
      "isinstance(self.model, EagleProposer)", "drafter", "first step", "AssertionError"),
-    (_DRAFTER, "count = len(ids) if ids else 3", "count = 3", "drafter-fc", "first step",
+    (_DRAFTER, "count = len(ids) if ids else 3", "count = 3", "drafter-fc", "after load",
      "fc takes 3 states where 5"),
     (_PROPOSER, "target_model.config.media_placeholder_token_id",
      "target_model.config.image_token_index", "placeholder", "after load",

@@ -41,7 +41,7 @@ class Attributes(Scope):
         found = self.find_attribute(value, name)
         if found is not MISSING:
             return found
-        if isinstance(value, Obj) and not value.strict:
+        if isinstance(value, Obj) and not value.strict and self._may_have(value, name):
             return Unknown(f"{value.name}.{name}")
         kind = (
             f"type object '{value.of.name}'"
@@ -49,6 +49,12 @@ class Attributes(Scope):
             else (f"'{type_name(value)}' object")
         )
         raise self.throw("AttributeError", f"{kind} has no attribute '{name}'")
+
+    def _may_have(self, value: Obj, name: str) -> bool:
+        """A config of a checkpoint may have whatever another file of the tree names."""
+        if value.of is not None or not value.name.endswith("Config"):
+            return True
+        return self.program.tree.has_word(name.encode(), but=self.module.path)
 
     def attribute_or(self, value: Value, name: str, default: Value) -> Value:
         """``getattr(value, name, default)``."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +21,7 @@ from vpatch.gates import (
     torch_module,
     words,
 )
+from vpatch.gates.engine import Runner
 from vpatch.gates.gate import Gate, Subject, Verdict, judge
 from vpatch.gates.modules import Module, Program
 from vpatch.gates.tree import Tree
@@ -76,16 +80,40 @@ class Checked:
         }
 
 
-def check_tree(tree: Tree, parsed: dict[str, Module | None] | None = None) -> Checked:
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Syntax trees are all new, and none of them is garbage: to look for it takes a third."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def check_tree(
+    tree: Tree,
+    parsed: dict[str, Module | None] | None = None,
+    runner: Runner | None = None,
+) -> Checked:
     """Asks all gates.
 
     Args:
         tree: What they are asked of.
         parsed: Modules of it that have been parsed before; gets those that are parsed now.
+        runner: The model runner; the one that the tree takes where nobody chooses.
 
     Raises:
         HostError: A file cannot be read.
     """
-    subject = Subject(Program(tree, {} if parsed is None else parsed))
+    with _uncollected():
+        subject = Subject(Program(tree, {} if parsed is None else parsed))
+        if runner is not None:
+            subject.keep("runner", lambda: runner)
+        return _checked(subject)
+
+
+def _checked(subject: Subject) -> Checked:
     verdicts = tuple(judge(subject, gate) for gate in GATES)
-    return Checked(tree.name, subject.runner, verdicts)
+    return Checked(subject.program.tree.name, subject.runner, verdicts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from vpatch.gates.classes import Class
 from vpatch.gates.engine import ASKED, TOKENS, WIDTH, Scene, Start
@@ -79,10 +80,10 @@ def _built(subject: Subject, of: Class, start: Start) -> Found | None:
     if way.thrown is not None:
         when: When = "first step" if way.thrown.kind == "AssertionError" else "after load"
         return raised(subject, way.thrown, when)
-    return _width(subject, of, way.value, len(ASKED))
+    return _width(of, way.value, len(ASKED))
 
 
-def _width(subject: Subject, of: Class, drafter: Obj, states_asked: int) -> Found | None:
+def _width(of: Class, drafter: Obj, states_asked: int) -> Found | None:
     inner = drafter.attrs.get("model")
     fc = inner.attrs.get("fc") if isinstance(inner, Obj) else None
     width = fc.attrs["input_size"] if isinstance(fc, Obj) else None
@@ -90,21 +91,27 @@ def _width(subject: Subject, of: Class, drafter: Obj, states_asked: int) -> Foun
         return None
     note = f"fc takes {width // WIDTH} states where {states_asked} are handed over"
     evidence = (Evidence(of.module.path, of.node.lineno, of.name),)
-    del subject
-    return Found("fail", evidence, "RuntimeError: mat1 and mat2 shapes cannot be multiplied",
-                 "first step", note)  # fmt: skip
+    error = (
+        f"AssertionError: Tried to load weights of size torch.Size([{WIDTH}, "
+        f"{states_asked * WIDTH}])to a parameter of size torch.Size([{WIDTH}, {width}])"
+    )
+    return Found("fail", evidence, error, "after load", note)
 
 
 def _five(subject: Subject) -> Found:
-    start = Start(ids=(1, 2, 3, 5, 7))
     of = registered_class(subject.program, _LLAMA)
     if of is None:
         return Found("not-applicable", note=f"{_LLAMA} is not registered")
-    way = subject.way(start, lambda made: build(made, of))
-    if way.thrown is not None:
-        return raised(subject, way.thrown, "after load")
-    wrong = _width(subject, of, way.value, len(start.ids or ()))
-    return wrong or Found("pass", (Evidence(of.module.path, of.node.lineno, of.name),))
+    for place in ("nested", "top"):
+        start = Start(ids=(1, 2, 3, 5, 7), place=place)
+        way = subject.way(start, lambda made: build(made, of))
+        if way.thrown is not None:
+            return raised(subject, way.thrown, "after load")
+        wrong = _width(of, way.value, len(start.ids or ()))
+        if wrong is not None:
+            where = "in eagle_config" if place == "nested" else "at the config's top level"
+            return replace(wrong, note=f"ids {where}: {wrong.note}")
+    return Found("pass", (Evidence(of.module.path, of.node.lineno, of.name),))
 
 
 def _accept(made: Scene, drafter: Obj) -> None:
@@ -144,7 +151,7 @@ def _counted(subject: Subject) -> Found:
     if _MLA[0] not in registered(program):
         return Found("not-applicable", evidence, note="there are no MLA drafters")
     if way.value is False:
-        note = "a kimi_k2 drafter is not counted as MLA: its KV cache is laid out as another kind's"
+        note = "a kimi_k2 drafter does not count as MLA: its heads' size and number are told wrong"
         return Found("fail", evidence, "", "never", note)
     return Found("pass", evidence)
 
@@ -232,16 +239,19 @@ def _option(name: str, asks: str, upstream: str, check: Check) -> Gate:
 OPTIONS = (
     Gate(
         name="drafter-fc",
-        asks="a drafter of five layers has an fc for five states",
+        asks="a drafter of five layers has an fc for five states, wherever its config names them",
         group="option",
         topic="eagle3-interface",
-        upstream="v0.22.0",
+        upstream="",
         check=_five,
     ),
     _option(
         "drafter-mla", "MLA drafters are registered, and the runner takes them", "v0.18.0", _mla
     ),
-    _option("drafter-mla-kv", "a kimi_k2 drafter counts as MLA", "", _counted),
+    # Its layers lay their KV cache out by themselves: nothing was seen to go wrong by it.
+    replace(
+        _option("drafter-mla-kv", "a kimi_k2 drafter counts as MLA", "", _counted), group="code"
+    ),
     _option("drafter-deepseek-v3", "a deepseek_v3 drafter stays one", "", _kept),
     _option("drafter-norm", "an MLA drafter's norm_before_fc is honoured", "", _normed),
     _option(

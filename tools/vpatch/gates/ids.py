@@ -16,7 +16,7 @@ from vpatch.gates.steps import (
     runner_class,
     set_layers,
 )
-from vpatch.gates.values import Obj, Unknown, Value, show
+from vpatch.gates.values import Foreign, Native, Obj, Unknown, Value, show
 
 NUMBERING = "eagle_aux_hidden_state_layer_numbering"
 _IMPOSSIBLE = ((1, 3, 99), (1, 1, 7), (3, 1, 7))
@@ -116,7 +116,10 @@ def _refused(subject: Subject) -> Found:
             evidence = Evidence(of.module.path, of.node.lineno, "no check before weights load")
             note = f"ids {list(ids)} of eight layers are not refused at the config"
             return Found("fail", (evidence,), "", "never", note)
-    return Found("pass")
+        refused = subject.evidence(way.thrown.place)
+        if way.thrown.kind != "ValueError" or str(ids[-1]) not in way.thrown.text:
+            return raised(subject, way.thrown, "config", "refused, but not for its layers")
+    return Found("pass", (refused,))
 
 
 def _warned(subject: Subject) -> Found:
@@ -129,8 +132,9 @@ def _warned(subject: Subject) -> Found:
     way = subject.way(Start(ids=None), ask)
     if way.thrown is not None or way.value is None:
         return Found("not-applicable", note="the layers do not reach the target")
+    layers = show(list(way.value)) if isinstance(way.value, (list, tuple)) else "default"
     said = [text for level, text in way.said if level == "warning" and "layer" in text]
-    if any("default" in text for text in said):
+    if any("default" in text or layers[1:-1] in text for text in said):
         return Found("pass", _readers(subject))
     note = f"a drafter without ids gets layers {show(way.value)} without a warning"
     return Found("fail", _readers(subject), "", "never", note)
@@ -215,14 +219,10 @@ def _cache_key(subject: Subject) -> Found:
 
 
 def _constant(value: str) -> Value:
-    from vpatch.gates.values import Native  # noqa: PLC0415
-
     return Native("compute_hash", lambda _run: value)
 
 
 def _recorder(seen: list[Value]) -> Value:
-    from vpatch.gates.values import Foreign, Native  # noqa: PLC0415
-
     def record(_run: object, value: Value, **_how: Value) -> Value:
         seen.append(value)
         return Foreign("hash")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import gc
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -82,6 +81,16 @@ class Module:
         package = self.dotted if self.path.endswith("/__init__.py") else _parent(self.dotted)
         return dict(imports_of(self.statements, package))
 
+    @cached_property
+    def only_for_types(self) -> frozenset[str]:
+        """Names that are imported for type checkers alone."""
+        branches = [n for n in self.statements if isinstance(n, ast.If) and _is_for_types(n.test)]
+        for_types = {each for branch in branches for each in branch.body}
+        rest = [node for node in self.statements if node not in for_types]
+        there = {*(name for name, _ in imports_of(rest, "")), *self.assigned, *self.classes}
+        named = {name for name, _ in imports_of(list(for_types), "")}
+        return frozenset(named - there - set(self.functions))
+
     @property
     def package(self) -> str:
         """What relative imports start from."""
@@ -113,7 +122,7 @@ class Program:
 
     tree: Tree
     _modules: dict[str, Module | None] = field(default_factory=dict, repr=False)
-    made: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)  # by classes.py
+    made: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)  # kept by others
 
     def module(self, dotted: str) -> Module | None:
         """A module by its dotted name; None where the tree has none."""
@@ -183,17 +192,12 @@ class Program:
 
     def _parse(self, dotted: str, path: str) -> Module:
         data = self.tree.read(path) or b""
-        collects = gc.isenabled()
-        gc.disable()  # a syntax tree is all new objects, and none of them is garbage
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about the escapes in other people's strings
                 body = ast.parse(data, path)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             return Module(dotted, path, ast.Module([], []), error=str(error) or repr(error))
-        finally:
-            if collects:
-                gc.enable()
         return Module(dotted, path, body)
 
 

@@ -75,12 +75,31 @@ def _unbound(subject: Subject, module: Module) -> Iterator[_Wrong]:
         return
     bound = set(_BUILTINS) | set(module.imports) | set(module.assigned)
     bound |= set(module.classes) | set(module.functions)
+    if "annotations" not in module.imports:  # of __future__: else they are not looked at
+        bound -= module.only_for_types
     for function in functions(subject, module):
-        inner = bound | _bound(subject, function)
-        for node in walk(function):
-            if isinstance(node, ast.Name) and node.id not in inner:
-                text = f"name '{node.id}' is not defined"
-                yield _Wrong(Evidence(module.path, node.lineno, text), f"NameError: {text}")
+        yield from _unbound_in(module, walk(function), bound | _bound(subject, function))
+    for node in _at_import(module):
+        below = walk(node)
+        own = {e.id for e in below if isinstance(e, ast.Name) and isinstance(e.ctx, ast.Store)}
+        own |= {e.arg for e in below if isinstance(e, ast.arg)}
+        yield from _unbound_in(module, below, bound | own)
+
+
+def _unbound_in(module: Module, nodes: list[ast.AST], bound: set[str]) -> Iterator[_Wrong]:
+    # What is said of a variable of a function is not looked at.
+    idle = {e for n in nodes if isinstance(n, ast.AnnAssign) for e in walk(n.annotation)}
+    for node in nodes:
+        if isinstance(node, ast.Name) and node.id not in bound and node not in idle:
+            text = f"name '{node.id}' is not defined"
+            yield _Wrong(Evidence(module.path, node.lineno, text), f"NameError: {text}")
+
+
+def _at_import(module: Module) -> Iterator[ast.expr]:
+    """What a module of drafters runs when it is imported: values, not annotations."""
+    for node in module.statements:
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr)) and node.value is not None:
+            yield node.value
 
 
 def _bound(subject: Subject, function: Function) -> set[str]:

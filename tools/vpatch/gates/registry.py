@@ -46,6 +46,14 @@ def registered_class(program: Program, architecture: str) -> Class | None:
 
 def registered(program: Program) -> dict[str, tuple[str, str]]:
     """The registry: architecture -> module and class."""
+    key = (MODELS, "registry")
+    if key not in program.made:
+        program.made[key] = _read(program)
+    found: dict[str, tuple[str, str]] = program.made[key]
+    return found
+
+
+def _read(program: Program) -> dict[str, tuple[str, str]]:
     module = program.module(f"{MODELS}.registry")
     found: dict[str, tuple[str, str]] = {}
     for value in module.assigned.values() if module else ():

@@ -81,10 +81,14 @@ class Tree:
         for path in wanted:
             self._contents[path] = _bounded(blobs[self._blobs[path]], path)
 
-    @property
-    def known(self) -> list[str]:
-        """The files that have been read, in order."""
-        return sorted(self._contents)
+    def has_word(self, word: bytes, *, but: str) -> bool:
+        """Whether a word stands in another file than one. Those that have been read come first."""
+        known = list(self._contents)
+        if any(word in self._contents[path] for path in known if path != but):
+            return True
+        rest = self.paths.difference(known)
+        self.read_ahead(rest)
+        return any(word in self._contents[path] for path in rest if path != but)
 
     def below(self, folder: str) -> list[str]:
         """The files below a folder, in order."""

@@ -11,7 +11,7 @@ def walk(node: ast.AST) -> list[ast.AST]:
     """All nodes below one, itself first, without contexts and operators; in no other order."""
     known: list[ast.AST] | None = getattr(node, "_below", None)
     if known is not None:
-        return known
+        return [node, *known]
     found: list[ast.AST] = []
     waiting: list[ast.AST] = [node]
     while waiting:
@@ -24,5 +24,6 @@ def walk(node: ast.AST) -> list[ast.AST]:
             elif isinstance(value, ast.AST) and not isinstance(value, _SKIPPED):
                 waiting.append(value)
     if isinstance(node, (ast.stmt, ast.expr)):
-        node._below = found  # type: ignore[union-attr]
+        # Without itself: what refers to nothing above it goes when nobody needs it any more.
+        node._below = found[1:]  # type: ignore[union-attr]
     return found

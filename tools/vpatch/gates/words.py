@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import logging
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from vpatch.gates.gate import Evidence, Found, Gate, Subject
@@ -22,39 +21,11 @@ from vpatch.gates.way import ABOUT, drafter_classes, functions, modules, target_
 _PYTHON = (str, bytes, list, tuple, dict, set, int, float, Path, logging.Logger)
 _FOREIGN = frozenset(["set_offset", "get_offset", *(name for of in _PYTHON for name in dir(of))])
 _WORD = re.compile(rb"\.?\b[A-Za-z_]\w*")
+_IN_WORD = re.compile(rb"\w")
+_SETS = re.compile(rb"\s*(?::[^\n=]*)?=(?!=)")
 _ABOUT = re.compile("|".join((*ABOUT, "spec")).encode())
 # What a target's checkpoint brings; no source says what its config.json holds, or its code has.
 _BROUGHT = ("config", "processor", "tokenizer")
-
-
-@dataclass(frozen=True)
-class _Words:
-    """Many files in one, to look for a word in all but one of them."""
-
-    joined: bytes
-    places: dict[str, tuple[int, int]]
-
-    def elsewhere(self, word: bytes, path: str) -> bool:
-        """Whether a word stands in another file than this one."""
-        begin, end = self.places.get(path, (0, 0))
-        return self.joined.find(word, 0, begin) >= 0 or self.joined.find(word, end) >= 0
-
-
-def _words(subject: Subject, *, every: bool) -> _Words:
-    def make() -> _Words:
-        tree = subject.program.tree
-        if every:
-            tree.read_ahead(tree.paths)
-        places, parts, at = {}, [], 0
-        for path in tree.known:
-            data = tree.read(path) or b""
-            places[path] = (at, at + len(data))
-            parts.append(data)
-            at += len(data) + 1
-        return _Words(b"\n".join(parts), places)
-
-    words: _Words = subject.keep(f"words {every}", make)
-    return words
 
 
 def _own_words(subject: Subject, module: Module) -> frozenset[bytes]:
@@ -74,7 +45,7 @@ def _is_lonely(subject: Subject, name: str, path: str) -> bool:
         words = _own_words(subject, module)
         if module.path != path and (word in words or b"." + word in words):
             return False
-    return not any(_words(subject, every=every).elsewhere(word, path) for every in (False, True))
+    return not subject.program.tree.has_word(word, but=path)
 
 
 def _attributes(subject: Subject) -> Found:
@@ -106,14 +77,15 @@ def _halves(found: dict[tuple[str, bool], ast.Attribute]) -> list[ast.Attribute]
 def _candidates(subject: Subject, module: Module) -> dict[tuple[str, bool], ast.Attribute]:
     """The attributes of a module that are read, or set, by their names; one of each name."""
     runner = module.dotted in RUNNERS.values()
-    drafters = {each.module.dotted for each in drafter_classes(subject)}
-    brought = module.dotted not in {*drafters, "vllm.transformers_utils.eagle3"}
+    outer = module.dotted not in _inner(subject)
     lines = (subject.program.tree.read(module.path) or b"").split(b"\n") if runner else []
     found: dict[tuple[str, bool], ast.Attribute] = {}
     for function in functions(subject, module):
         foreign: set[str] | None = None
         for node in walk(function):
             if not isinstance(node, ast.Attribute) or node.attr.startswith("__"):
+                continue
+            if node.attr in _FOREIGN:
                 continue
             reads = isinstance(node.ctx, ast.Load)
             if (node.attr, reads) in found:
@@ -122,9 +94,20 @@ def _candidates(subject: Subject, module: Module) -> dict[tuple[str, bool], ast.
             if runner and not (reads and _ABOUT.search(lines[node.lineno - 1])):
                 continue
             foreign = _foreign_names(module, function) if foreign is None else foreign
-            if reads and (_is_of(node, foreign) or (brought and _is_brought(node))):
+            if reads and outer and (_is_of(node, foreign) or _is_brought(node)):
                 continue
             found[node.attr, reads] = node
+    return found
+
+
+def _inner(subject: Subject) -> frozenset[str]:
+    """The modules that are about drafters and nothing else."""
+
+    def make() -> frozenset[str]:
+        drafters = {each.module.dotted for each in drafter_classes(subject)}
+        return frozenset({*drafters, "vllm.transformers_utils.eagle3"})
+
+    found: frozenset[str] = subject.keep("modules of drafters", make)
     return found
 
 
@@ -140,8 +123,6 @@ def _foreign_names(module: Module, function: Function) -> set[str]:
 
 def _is_of(node: ast.Attribute, foreign: set[str]) -> bool:
     """Whether it is asked of what is imported."""
-    if node.attr in _FOREIGN:
-        return True
     root: ast.expr = node
     while isinstance(root, (ast.Attribute, ast.Call, ast.Subscript)):
         root = root.func if isinstance(root, ast.Call) else root.value
@@ -158,11 +139,17 @@ def _stands_alone(subject: Subject, module: Module, node: ast.Attribute) -> bool
     """Whether nothing of its own file defines it, or, where it is set, reads it."""
     data = subject.program.tree.read(module.path) or b""
     word = node.attr.encode()
-    if data.count(word) == 1:
-        return True
-    found = re.findall(rb"(\.?)\b%s\b(\s*(?::[^\n=]*)?=(?!=))?" % word, data)
     reads = isinstance(node.ctx, ast.Load)
-    return all(dot and bool(sets) is not reads for dot, sets in found)
+    at = data.find(word)
+    while at >= 0:
+        end = at + len(word)
+        before, behind = data[at - 1 : at], data[end : end + 1]
+        if not (_IN_WORD.match(before) or _IN_WORD.match(behind)):
+            sets = _SETS.match(data, end) is not None
+            if before != b"." or sets is reads:
+                return False
+        at = data.find(word, end)
+    return True
 
 
 def _methods(subject: Subject) -> Found:
