@@ -449,6 +449,36 @@ def test_the_guard_looks_at_what_was_resolved(
     assert project.contents()["vllm/c.py"] == b"def one(:\n    return 2\n"
 
 
+def test_the_guard_looks_at_what_merged_beside_a_conflict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def code(value: str, *places: int) -> bytes:
+        body = [f"    step({number})" for number in range(9)]
+        for place in sorted(places, reverse=True):
+            body.insert(place, "    flush(items)")
+        lines = "\n".join(body)
+        return f"def one():\n    return {value}\n\n\ndef f(items):\n{lines}\n".encode()
+
+    # Upstream flushes at another place of f: without a word the merge makes it flush twice.
+    base: dict[str, Content] = {**BASE, "vllm/c.py": code("1")}
+    steps = [Step("0001-say-more.patch", {"vllm/c.py": code("2", 7)})]
+    project = Sessions(tmp_path, {**base, "vllm/c.py": code("3", 1)}, steps, base)
+    assert project.begin() == 3
+    marked = (project.work / "vllm/c.py").read_bytes()
+    assert (marked.count(b"<<<<<<<"), marked.count(b"flush")) == (1, 2)
+    write(project.work, {"vllm/c.py": code("4", 1, 7)})
+    capsys.readouterr()
+    assert project.run("--continue", "--json") == 1
+    questions = said(capsys)["questions"]
+    assert [each["kind"] for each in questions] == ["already-nearby"], questions
+    (question,) = questions
+    assert project.run("--continue", "--accept", question["name"], "--store") == 0
+    shutil.rmtree(project.next)
+    capsys.readouterr()
+    assert project.begin("--json") == 1
+    assert [each["name"] for each in said(capsys)["questions"]] == [question["name"]]
+
+
 def test_a_file_that_is_gone_waits_for_a_word(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

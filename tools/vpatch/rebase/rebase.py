@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from vpatch.git import Git
 from vpatch.patches.series import Series
 from vpatch.rebase.ahead import read_imported
+from vpatch.rebase.by_hand import guarded_by_hand
 from vpatch.rebase.carry import Target, carry
 from vpatch.rebase.gated import Gated
 from vpatch.rebase.guard.change import Reader
-from vpatch.rebase.guard.guard import guarded
 from vpatch.rebase.model import Carried, Choices, Rebased, RebasedPatch
 from vpatch.rebase.obsolete import Obsolete, by_gates, find_obsolete, moved_to
 from vpatch.rebase.snapshot import History, Snapshot
@@ -113,17 +113,7 @@ def _judged(
     if carried.how not in _IN_DOUBT:
         return patch
     old, new = views
-    doubts = [
-        doubt
-        for by_hand in (False, True)
-        for doubt in guarded(
-            patch.file,
-            [each for each in carried.changes if (each.path in carried.by_hand) == by_hand],
-            by_hand=by_hand,
-            old=old,
-            new=new,
-        )
-    ]
+    doubts = guarded_by_hand(carried, old, new)
     return replace(patch, questions=(*patch.questions, *doubts))
 
 
