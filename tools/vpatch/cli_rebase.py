@@ -62,6 +62,12 @@ if TYPE_CHECKING:
 @click.option("--no-resolutions", is_flag=True, help="Use nothing of patches/resolutions.")
 @click.option("--markdown", is_flag=True, help="The report as Markdown, for a pull request.")
 @click.option(
+    "--between",
+    is_flag=True,
+    help="Download the releases between FROM and TO, to say which one changed the lines of a "
+    "conflict first. [default: those that are in the mirror are looked at]",
+)
+@click.option(
     "--onto-git",
     metavar="REV",
     help="Try the series on this commit of the repository of the current folder, in the place of "
@@ -98,6 +104,7 @@ def rebase(
     discard: bool,
     no_resolutions: bool,
     markdown: bool,
+    between: bool,
     onto_git: str | None,
     kind: ArchiveKind | None,
     upstream_git: str | None,
@@ -130,6 +137,7 @@ def rebase(
         markdown=markdown,
         resolutions=not no_resolutions,
         worktree=worktree,
+        between=between,
         onto_git=onto_git,
         here=Path.cwd(),
     )

@@ -14,6 +14,7 @@ from vpatch.git import blob_id
 from vpatch.patches.patch import Patch
 from vpatch.rebase.hunks import Placed
 from vpatch.rebase.recall import Recalled
+from vpatch.rebase.touch import Touch
 
 if TYPE_CHECKING:
     from vpatch.rebase.recall import Recall
@@ -239,11 +240,12 @@ class Choices:
 
 @dataclass(frozen=True)
 class RebasedPatch:
-    """A patch, with the last word on it."""
+    """A patch, with the last word on it; of a conflict, what upstream did to its lines."""
 
     carried: Carried
     verdict: Verdict
     questions: tuple[Question, ...] = ()
+    upstream: tuple[Touch, ...] = ()
 
     @property
     def file(self) -> str:

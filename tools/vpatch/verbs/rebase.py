@@ -29,6 +29,7 @@ from vpatch.tags import parse_tag
 from vpatch.upstream.mirror import Mirror
 from vpatch.verbs.pin import every_source, listed_wheels
 from vpatch.verbs.rebase_report import Written, report
+from vpatch.verbs.rebase_upstream import looked
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Wish:
         markdown: ``--markdown``: the report as Markdown.
         resolutions: Without ``--no-resolutions``: what is stored of conflicts is used.
         worktree: ``--worktree``: where a conflict is resolved.
+        between: ``--between``: download the releases between FROM and TO, to say which one is in
+            the way of a patch.
         onto_git: ``--onto-git``: a revision of the repository of ``here`` in the place of TO.
         here: The current folder.
     """
@@ -58,6 +61,7 @@ class Wish:
     markdown: bool = False
     resolutions: bool = True
     worktree: Path | None = None
+    between: bool = False
     onto_git: str | None = None
     here: Path = Path()
 
@@ -106,6 +110,8 @@ def run(
         choices = Choices(accept=wish.accept, keep=wish.keep, recall=known.recall)
         rebased = rebase(found.git, found.series, found.source, found.target, choices)
         check_names(found.series, rebased, wish)
+        ends = (found.source, found.target)
+        rebased = looked(found.git, rebased, *ends, upstream, between=wish.between)
         if rebased.conflicts and on_conflict is not None and not wish.dry_run:
             return on_conflict(found, rebased, known)
         if rebased.exit_code or wish.dry_run:

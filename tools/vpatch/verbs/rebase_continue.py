@@ -32,6 +32,7 @@ from vpatch.verbs.rebase_held import (
 )
 from vpatch.verbs.rebase_report import report
 from vpatch.verbs.rebase_session_report import asked, ended, stopped
+from vpatch.verbs.rebase_upstream import looked
 
 
 def go_on(repo: Path, upstream: Upstream, ask: Ask, wish: Wish) -> Report:
@@ -55,6 +56,8 @@ def go_on(repo: Path, upstream: Upstream, ask: Ask, wish: Wish) -> Report:
         with ground_of(step, repo, upstream) as found:
             rebased, known = carried(found, repo, step)
             verb.check_names(found.series, rebased, wish)
+            ends = (found.source, found.target)
+            rebased = looked(found.git, rebased, *ends, upstream, between=wish.between)
             doubts = _doubts(rebased, session.stand.patch)
             if doubts and session.stand.patch in step.settled:
                 return asked(session, rebased, doubts)

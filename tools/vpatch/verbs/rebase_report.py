@@ -105,6 +105,7 @@ def _patch(patch: RebasedPatch) -> dict[str, Any]:
         ],
         "moved": dict(carried.moved),
         "behind": list(carried.behind),
+        "upstream_changes": [each.as_dict() for each in patch.upstream],
         "questions": [question.as_dict() for question in patch.questions],
     }
 
@@ -173,6 +174,17 @@ def _details(patch: RebasedPatch) -> Iterator[str]:
     more = len(patch.verdict.evidence) - _SHOWN
     if more > 0:
         yield f"{patch.file[:4]} {patch.verdict.word}: and {more} more (--json has all)"
+    yield from touches(patch)
+
+
+def touches(patch: RebasedPatch) -> Iterator[str]:
+    """What upstream did to the lines that a patch conflicts over: the first state in the way."""
+    firsts = [one for one in patch.upstream if one.point == patch.upstream[0].point]
+    for touch in firsts[:_SHOWN]:
+        yield from (f"{patch.file[:4]} upstream: {line}" for line in touch.told())
+    later = dict.fromkeys(one.point.name for one in patch.upstream if one not in firsts)
+    if later:
+        yield f"{patch.file[:4]} upstream: and again in {', '.join(later)} (--json has all)"
 
 
 def _asked(rebased: Rebased) -> Iterator[str]:

@@ -19,7 +19,7 @@ from vpatch.rebase.verdict import WHY
 from vpatch.report import Report, lines, plain
 from vpatch.verbs import rebase_resolutions
 from vpatch.verbs.rebase_choose import chosen
-from vpatch.verbs.rebase_report import as_dict, report, summary
+from vpatch.verbs.rebase_report import as_dict, report, summary, touches
 
 _CONFLICT = 3
 
@@ -100,7 +100,11 @@ def began(session: Session, rebased: Rebased, known: Resolutions) -> Report:
     return replace(
         whole,
         data=_data(session, rebased, known, ()),
-        text=lines(*_without_hint(rebased, known), *map(plain, _told(session))),
+        text=lines(
+            *_without_hint(rebased, known),
+            *map(plain, _upstream(session, rebased)),
+            *map(plain, _told(session)),
+        ),
     )
 
 
@@ -122,9 +126,17 @@ def stopped(
     text = lines(
         *(plain(f"{place}: stored") for place in stored),
         plain(f"{len(session.settled)} resolved, {len(session.skipped)} left out{left}"),
+        *map(plain, _upstream(session, rebased)),
         *map(plain, _told(session)),
     )
     return Report("rebase", _data(session, rebased, known, stored), text, exit_code=_CONFLICT)
+
+
+def _upstream(session: Session, rebased: Rebased) -> Iterator[str]:
+    """What upstream did to the lines of the patch that waits."""
+    for patch in rebased.patches:
+        if patch.file == session.stand.patch:
+            yield from touches(patch)
 
 
 def asked(
