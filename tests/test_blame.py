@@ -194,7 +194,7 @@ def test_letters_are_told_apart() -> None:
 
 
 def test_a_verdict_may_come_and_go() -> None:
-    cells = tuple(Cell(word) for word in ("clean", "offset", "clean", "conflict"))  # type: ignore[arg-type]
+    cells = tuple(Cell(word) for word in ("clean", "offset", "clean", "conflict"))
     row = Row("0001-a.patch", "a", cells)
     blamed = Blamed("v1.0", ("v1.0", "v1.1", "v1.2", "v1.3"), (row,))
     assert [str(change) for change in blamed.changes(row)[1:]] == [
