@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -527,6 +528,79 @@ def test_commits_that_git_am_would_not_make_are_refused(
     answer = json.loads(capsys.readouterr().out)
     assert code in {finding["code"] for finding in answer["findings"]}
     assert contents(project.folder) == before
+
+
+def hand_made(work: Path, author: str) -> None:
+    """A commit that git itself would not make."""
+    write(work, {A: line(30, "thirty")})
+    git(work, "add", ".")
+    tree, parent = git(work, "write-tree"), git(work, "rev-parse", "HEAD")
+    who = (
+        f"tree {tree}\nparent {parent}\nauthor {author}\ncommitter A <a@b.c> 1 +0000\n\nhand made\n"
+    )
+    made = plain_git(
+        "hash-object", "-t", "commit", "-w", "--stdin", "--literally",
+        folder=work, stdin=who.encode(),
+    )  # fmt: skip
+    git(work, "reset", "-q", "--hard", made.decode().strip())
+
+
+@pytest.mark.parametrize(
+    "author", ["A <a@b.c> -99999 +0000", " <a@b.c> 1 +0000"], ids=["before 1970", "no name"]
+)
+def test_an_author_that_git_does_not_take_is_a_finding(
+    project: Project, work: Path, author: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hand_made(work, author)
+    before = contents(project.folder)
+    options = (*SIGN, "--repo", str(project.repo), "--json", "--base", f"vpatch/{TAG}")
+    assert in_folder(work, lambda: imported(project, "colleague", *options)) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["error"]["code"], answer["error"]["hint"] != "") == ("bad-author", True)
+    assert answer["findings"][0]["file"].startswith("commit ")
+    assert contents(project.folder) == before
+
+
+@pytest.mark.parametrize("date", ["yesterday", "Thu, 1 Jan 1960 00:00:00 +0000", "@\0"])
+def test_a_date_that_git_does_not_take_is_a_finding(
+    project: Project, work: Path, date: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    committed(work, {A: line(30, "thirty")}, "a: say thirty\n")
+    box = re.sub(rb"\nDate: .*", f"\nDate: {date}".encode(), mails(work))
+    assert imported(project, box, *SIGN, "--json") == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["error"]["code"] in {"bad-author", "no-date"}
+    assert answer["findings"][0]["file"] == "mail 1 of box"
+
+
+def test_the_same_mixed_change_again_is_left_out(
+    project: Project, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = {A: line(30, "thirty"), "tests/test_a.py": numbered(20, changed={9: "nine", 3: "3"})}
+    committed(work, both, "say thirty\n")
+    box = mails(work)
+    assert imported(project, box, *SIGN) == 0
+    held = contents(project.folder)
+    assert imported(project, box, *SIGN) == 0
+    assert capsys.readouterr().out.count("left out: mail 1 of box") == 2
+    assert contents(project.folder) == held
+
+
+def test_from_a_pipe_that_the_shell_names(project: Project, work: Path, tmp_path: Path) -> None:
+    committed(work, {A: line(30, "thirty")}, "a: say thirty\n")
+    (tmp_path / "box").write_bytes(mails(work))
+    call = f'"{sys.executable}" -m vpatch import {TAG} <(cat "$0") --topic eagle3-interface'
+    subprocess.run(["/bin/bash", "-c", call, str(tmp_path / "box")], check=True, cwd=project.repo)
+    assert project.names[-1] == "0006-a-say-thirty.patch"
+
+
+def test_a_closed_standard_input_is_told(project: Project) -> None:
+    call = f'"{sys.executable}" -m vpatch import {TAG} - --topic eagle3-interface <&-'
+    done = subprocess.run(
+        ["/bin/bash", "-c", call], capture_output=True, check=False, cwd=project.repo
+    )
+    assert done.returncode == 2, done.stderr
+    assert b"standard input is closed" in done.stderr
 
 
 USAGE = [

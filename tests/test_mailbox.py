@@ -185,6 +185,49 @@ def test_what_is_no_patch_is_refused_by_its_number(
     assert (finding.code, finding.file) == (code, "mail 2 of box")
 
 
+def test_a_nul_in_a_message_is_named(lab: Lab, mail: bytes) -> None:
+    with pytest.raises(FindingsError) as caught:
+        read(lab, mail.replace(b"and one.", b"and\0one."))
+    assert [(one.code, one.file) for one in caught.value.findings] == [("nul", "mail 1 of box")]
+
+
+def test_a_mail_that_git_cannot_read_has_a_next_step(lab: Lab, mail: bytes) -> None:
+    with pytest.raises(FindingsError) as caught:
+        read(lab, mail.replace(b"charset=UTF-8", b"charset=no-such"))
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("sign", [(), ("--signature=2.39.5",), ("--signature=A Tester\nCompany",)])
+def test_what_says_where_a_mail_is_made_is_no_diff(
+    lab: Lab, sign: tuple[str, ...], tmp_path: Path
+) -> None:
+    ((_, raw),) = lab.patches([step(1)])
+    want = only(lab, raw)
+    tree = lab.tree(lab.base, step(1).changes)
+    head = lab.commit_tree(tree, lab.commit, step(1).message)
+    (sign_file := tmp_path / "signature").write_text(sign[0].partition("=")[2] if sign else "")
+    options = ("--stdout", "--full-index", f"--signature-file={sign_file}" if sign else "-1")
+    made = lab.git.output("format-patch", *options, f"--base={lab.commit}", "-1", head)
+    assert b"\nbase-commit: " in made
+    assert only(lab, made).diff.rstrip(b"\n") == want.diff.rstrip(b"\n")
+    # As b4 sends one patch.
+    by_b4 = (
+        raw + b"\n---\nbase-commit: " + lab.commit.encode() + b"\nchange-id: 2026-x\n"
+        b"\nBest regards,\n-- \nA Tester <tester@example.com>\n"
+    )
+    assert only(lab, by_b4).diff.rstrip(b"\n") == want.diff.rstrip(b"\n")
+
+
+def test_a_base_in_a_file_is_content(lab: Lab) -> None:
+    told = b"--\n\nbase-commit: " + b"1" * 40 + b"\n"
+    ((_, raw),) = lab.patches([Step("0001-a.patch", {"x": told})])
+    assert b"\n+base-commit: " in only(lab, raw).diff
+    lab.base = lab.tree(lab.base, {"x": told})
+    lab.commit = lab.commit_tree(lab.base, None, "with x")
+    ((_, raw),) = lab.patches([Step("0001-a.patch", {"x": None, "y": b"y\n"})])
+    assert only(lab, raw).diff.count(b"diff --git") == 2
+
+
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"no mail\n", bytes(range(256)), b"\0" * 99])
 def test_what_is_no_mailbox(lab: Lab, data: bytes) -> None:
     with pytest.raises(FindingError) as caught:

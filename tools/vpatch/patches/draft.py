@@ -14,6 +14,8 @@ from vpatch.patches.mbox import read_trailers, strip_space
 from vpatch.patches.patch import Patch
 
 _DIFF_START = re.compile(rb"^diff --git ", re.MULTILINE)
+# `git format-patch --base` and b4 say behind the diff what it was made on; content has a sign.
+_MADE_ON = re.compile(rb"^base-commit: (?:[0-9a-f]{40}|[0-9a-f]{64})$", re.MULTILINE)
 _HEAD = (
     b"From " + b"0" * 40 + b" Mon Sep 17 00:00:00 2001\nFrom: draft <draft@localhost>\n"
     b"Date: Thu, 1 Jan 1970 00:00:00 +0000\nSubject: draft\n\n---\n\n"
@@ -152,12 +154,19 @@ def notes_on(lost: str, name: str) -> tuple[str, ...]:
 
 
 def diff_of(text: bytes) -> bytes:
-    """The diff in what stands behind a message, without a mail's signature."""
+    """The diff in what stands behind a message, without a mail's signature and its like."""
     found = _DIFF_START.search(text)
     if found is None:
         return b""
-    diff = text[found.start() :]
+    diff = _without_base(text[found.start() :])
     signature = SIGNATURE.search(diff)
     diff = diff[: signature.start() + 1] if signature else diff
     # An empty line at the end is the end of a binary diff.
     return diff if diff.endswith(b"\n") else diff + b"\n"
+
+
+def _without_base(diff: bytes) -> bytes:
+    found = _MADE_ON.search(diff)
+    if found is None or _DIFF_START.search(diff, found.end()):
+        return diff
+    return diff[: found.start()].removesuffix(b"\n---\n")

@@ -126,7 +126,8 @@ def stacked(
 
     Raises:
         ConflictError: a draft, or a patch behind the drafts, does not fit.
-        FindingsError: a draft changes nothing, or leaves a patch behind it nothing to change.
+        FindingsError: a draft changes nothing, or leaves a patch behind it nothing to change, or
+            git does not take its author.
         HostError: git failed.
     """
     if drafts:
@@ -153,6 +154,12 @@ def _all_of(series: Series, stack: Stack, patches: Sequence[Patch]) -> None:
 
 def _push_draft(stack: Stack, draft: Draft) -> Imported:
     author = Author(draft.author_name, draft.author_email, draft.date)
+    complaint = author.complaint(stack.git)
+    if complaint:
+        finding = draft.found("bad-author", f"git takes no such author or date: {complaint}")
+        raise FindingsError(
+            [finding], hint="Nothing was written. Mend `From:` and `Date:`, or the commit's author."
+        )
     patch = draft.patch(f"{slug(draft.subject)}.patch")
     behind = stack.behind
     verdict = stack.push(patch, draft.message, author, f"{draft.origin} ({draft.subject!r})")

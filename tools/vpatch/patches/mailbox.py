@@ -102,7 +102,7 @@ def _read(git: Git, mail: bytes, origin: str) -> _Numbered:
         output = git.run("mailinfo", "--no-scissors", *files, stdin=mail, ok=(0, 1, 128))
         if output.status:
             finding = Finding(origin, None, "not-a-mail", f"git cannot read it: {output.complaint}")
-            raise FindingsError([finding])
+            raise FindingsError([finding], hint="Ask for the mail as plain text, in UTF-8.")
         body, behind = message.read_bytes(), patch.read_bytes()
     body, behind = _plain_lines(body, behind)
     lines = (line.partition(": ") for line in _text(output.stdout, origin).split("\n"))
@@ -166,6 +166,7 @@ def _incomplete(draft: Draft) -> list[Finding]:
             "its author has no name or address",
         ),
         ("no-date", draft.date, "it has no date"),
+        ("nul", "\0" not in draft.message, "it has a NUL in its message, at which git ends it"),
     )
     return [draft.found(code, message) for code, value, message in wanted if not value]
 

@@ -29,6 +29,22 @@ class Author:
     email: str
     date: str
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """What git takes the author from."""
+        return {
+            "GIT_AUTHOR_NAME": self.name,
+            "GIT_AUTHOR_EMAIL": self.email,
+            "GIT_AUTHOR_DATE": self.date,
+        }
+
+    def complaint(self, git: Git) -> str:
+        """Why git would not take this author or date; empty where it does."""
+        if "\0" in self.name + self.email + self.date:
+            return "it holds a NUL"
+        told = git.run("var", "GIT_AUTHOR_IDENT", env=self.environment, ok=(0, 1, 128))
+        return told.complaint if told.status else ""
+
 
 class StackConflictError(PatchConflictError):
     """A patch does not fit on the stack (exit 3); ``conflict`` says where and why."""
@@ -78,12 +94,7 @@ class Stack:
         tree, verdict = self._placed(patch, name)
         if tree == self.tree:
             return ""
-        env = {
-            "GIT_AUTHOR_NAME": author.name,
-            "GIT_AUTHOR_EMAIL": author.email,
-            "GIT_AUTHOR_DATE": author.date,
-            "GIT_COMMITTER_DATE": author.date,
-        }
+        env = {**author.environment, "GIT_COMMITTER_DATE": author.date}
         made = self.git.run(
             "commit-tree", tree, "-p", self.commit, stdin=message.encode("utf-8"), env=env
         )

@@ -97,9 +97,9 @@ def run(tag: str, repo: Path, upstream: Upstream, wish: Wish) -> Report:
         lenders = [repository.common_dir] if repository else []
         with scratch_repository(mirror.git.git_dir, *lenders) as git:
             box = _source(git, wish, repository, data, pin.tag)
-            fresh, there = not_there_yet(old, box.drafts)
-            parts = (part for draft in fresh for part in tests_apart(draft))
-            drafts = [complete(git, part, wish.trailers) for part in parts]
+            parts = [part for draft in box.drafts for part in tests_apart(draft)]
+            fresh, there = not_there_yet(old, parts)
+            drafts = [complete(git, part, wish.trailers) for part in fresh]
             head, imported = stacked(git, old, release, position, drafts)
             commits = read_commits(git, release.commit, head)
             new = export(git, old, commits)
@@ -142,7 +142,8 @@ def _check(wish: Wish) -> None:
 
 def _repository(wish: Wish) -> Repository | None:
     """The repository of a branch; None where the source is a mailbox."""
-    if wish.source == STDIN or wish.path.is_file():
+    # A pipe is what a shell makes of <(git format-patch --stdout ...).
+    if wish.source == STDIN or wish.path.is_file() or wish.path.is_fifo():
         if wish.base is not None:
             raise UsageError(
                 f"--base is for branches, and {wish.source} is a mailbox",
@@ -167,6 +168,12 @@ def _repository(wish: Wish) -> Repository | None:
 
 def _bytes(wish: Wish) -> bytes:
     if wish.source == STDIN:
+        if sys.stdin is None:  # what Python makes of <&-
+            raise UsageError(
+                "standard input is closed",
+                hint="Pipe the mails in: git format-patch --stdout ... | vpatch import TAG -",
+                code="no-source",
+            )
         return sys.stdin.buffer.read()
     try:
         return wish.path.read_bytes()
