@@ -283,9 +283,21 @@ def test_what_is_not_ours_is_carried_over(project: Project) -> None:
     project.check()
 
 
+def hidden(work: Path, how: str, path: str, data: bytes | None) -> None:
+    """A file that git is told not to look at, with a change."""
+    git(work, "update-index", f"--{how}", path)
+    if data is None:
+        (work / path).unlink()
+    else:
+        write(work, {path: data})
+
+
 @pytest.mark.parametrize(
     ("change", "code", "said"),
     [
+        (lambda work: hidden(work, "assume-unchanged", "vllm/a.py", b"x"), "uncommitted", "a.py"),
+        (lambda work: hidden(work, "skip-worktree", "vllm/a.py", b"x"), "uncommitted", "a.py"),
+        (lambda work: hidden(work, "assume-unchanged", "vllm/a.py", None), "uncommitted", "a.py"),
         (lambda work: write(work, {"vllm/a.py": b"x\n"}), "uncommitted", "vllm/a.py"),
         (lambda work: write(work, {"vllm/forgotten.py": b"x\n"}), "uncommitted", "forgotten.py"),
         (lambda work: git(work, "rm", "-q", "--cached", "setup.py"), "uncommitted", "setup.py"),
@@ -303,6 +315,16 @@ def test_a_worktree_with_changes_is_refused(
     assert caught.value.code == code
     # The commits themselves can still be exported, by the branch's name.
     assert not export(project, f"vpatch/{TAG}", here=work).data["changed"]
+
+
+def test_hidden_files_without_a_change_are_none(project: Project) -> None:
+    work = project.worktree()
+    hidden(work, "assume-unchanged", "vllm/a.py", (work / "vllm/a.py").read_bytes())
+    hidden(work, "skip-worktree", "vllm/b.py", (work / "vllm/b.py").read_bytes())
+    hidden(work, "skip-worktree", "vllm/c.py", None)  # as in a sparse checkout
+    index = (work / ".git/index").read_bytes()
+    assert export(project, check=True).exit_code == 0
+    assert (work / ".git/index").read_bytes() == index
 
 
 def test_ignored_files_are_no_changes(project: Project) -> None:

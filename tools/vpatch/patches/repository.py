@@ -26,6 +26,7 @@ _UNFINISHED = {
     "BISECT_LOG": "a bisection",
 }
 _OBJECT_ID_LENGTH = 40
+_LINE_ENDS = ("-c", "core.autocrlf=input")
 
 
 @dataclass(frozen=True)
@@ -77,16 +78,42 @@ class Repository:
         """Files of the working tree that are not as HEAD has them, and untracked ones.
 
         What the user's own git ignores counts as ignored, and a file that differs only by the line
-        ends that the user's git writes is as it was.
+        ends that the user's git writes is as it was. A file that git is told not to look at
+        (assume-unchanged, skip-worktree) is looked at.
         """
         if self.work_tree is None:
             return ()
         git = Git(self.git_dir, work_tree=self.work_tree, user_config=True)
         options = ("--porcelain", "-z", "--untracked-files=all", "--no-renames")
-        listed = git.output("-c", "core.autocrlf=input", "status", *options)
-        return tuple(
-            entry[3:].decode("utf-8", "surrogateescape") for entry in listed.split(b"\0") if entry
-        )
+        listed = git.output(*_LINE_ENDS, "status", *options)
+        shown = [_path(entry[3:]) for entry in listed.split(b"\0") if entry]
+        return (*shown, *(f"{path} (hidden from git status)" for path in self._hidden(git)))
+
+    def _hidden(self, git: Git) -> list[str]:
+        """Changed files that git is told not to look at."""
+        told = [
+            _path(entry[2:])
+            for entry in git.output("ls-files", "-v", "-z").split(b"\0")
+            # A sparse checkout lacks files on purpose: those are skipped, and not there.
+            if entry[:1] == b"h" or (entry[:1] in (b"S", b"s") and self._is_there(entry[2:]))
+        ]
+        if not told:
+            return []
+        with tempfile.TemporaryDirectory(prefix="vpatch-index-") as folder:
+            index = Path(folder) / "index"
+            fresh = Git(self.git_dir, work_tree=self.work_tree, index=index, user_config=True)
+            fresh.run("read-tree", "HEAD")
+            fresh.run(*_LINE_ENDS, "update-index", "-q", "--refresh", ok=(0, 1))
+            listed = fresh.output(*_LINE_ENDS, "diff-files", "--name-only", "-z")
+        changed = {_path(name) for name in listed.split(b"\0") if name}
+        return [path for path in told if path in changed]
+
+    def _is_there(self, name: bytes) -> bool:
+        return self.work_tree is not None and os.path.lexists(self.work_tree / _path(name))
+
+
+def _path(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
 
 
 def find_repository(start: Path, *, upwards: bool = True) -> Repository | None:
