@@ -81,6 +81,11 @@ class Tree:
         for path in wanted:
             self._contents[path] = _bounded(blobs[self._blobs[path]], path)
 
+    def has_read(self, dotted: str) -> bool:
+        """Whether a module's file has been read."""
+        path = dotted.replace(".", "/")
+        return f"{path}.py" in self._contents or f"{path}/__init__.py" in self._contents
+
     def has_word(self, word: bytes, *, but: str) -> bool:
         """Whether a word stands in another file than one. Those that have been read come first."""
         known = list(self._contents)

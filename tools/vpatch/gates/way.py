@@ -16,6 +16,9 @@ from vpatch.gates.values import Obj, Value
 DRAFTERS = ("LlamaForCausalLMEagle3", "Eagle3DeepseekV2ForCausalLM")
 ABOUT = ("eagle", "aux_", "draft")
 _ASKING = ("vllm/v1/worker/", "vllm/v1/spec_decode/")
+# Of a large module, and of what helps all models, only what has to do with drafters is read.
+_LARGE = 60_000
+_HELPERS = f"{MODELS}.utils"
 # Whatever asks a drafter for something is found by what it asks; these hand it on.
 _MORE = (
     "vllm.config.speculative",
@@ -23,13 +26,12 @@ _MORE = (
     "vllm.transformers_utils.eagle3",
     "vllm.transformers_utils.configs.speculators.algos",
     f"{MODELS}.interfaces",
+    _HELPERS,
     "vllm.v1.worker.gpu.spec_decode",
     "vllm.v1.worker.gpu.spec_decode.speculator",
     "vllm.v1.worker.gpu.spec_decode.eagle.utils",
     *RUNNERS.values(),
 )
-# Of a large module only the functions that have to do with drafters are read.
-_LARGE = 60_000
 
 
 def below(subject: Subject, folders: Iterable[str]) -> Iterator[str]:
@@ -142,7 +144,7 @@ def _find_functions(subject: Subject, module: Module) -> list[Function]:
     for of in module.classes.values():
         every += [each for each in of.body if isinstance(each, Function)]
     data = subject.program.tree.read(module.path) or b""
-    if len(data) < _LARGE:
+    if len(data) < _LARGE and module.dotted != _HELPERS:
         return every
     lines = data.split(b"\n")
     words = [word.encode() for word in ABOUT]

@@ -25,7 +25,7 @@ _IN_WORD = re.compile(rb"\w")
 _SETS = re.compile(rb"\s*(?::[^\n=]*)?=(?!=)")
 _ABOUT = re.compile("|".join((*ABOUT, "spec")).encode())
 # What a target's checkpoint brings; no source says what its config.json holds, or its code has.
-_BROUGHT = ("config", "processor", "tokenizer")
+_BROUGHT = re.compile(r"config|.*(hf|text|vision)_?config|.*processor|.*tokenizer")
 
 
 def _own_words(subject: Subject, module: Module) -> frozenset[bytes]:
@@ -93,7 +93,7 @@ def _candidates(subject: Subject, module: Module) -> dict[tuple[str, bool], ast.
             # Runners keep what only tests and tools look at, and most of it is no drafter's.
             if runner and not (reads and _ABOUT.search(lines[node.lineno - 1])):
                 continue
-            foreign = _foreign_names(module, function) if foreign is None else foreign
+            foreign = _foreign_names(subject, module, function) if foreign is None else foreign
             if reads and outer and (_is_of(node, foreign) or _is_brought(node)):
                 continue
             found[node.attr, reads] = node
@@ -111,14 +111,16 @@ def _inner(subject: Subject) -> frozenset[str]:
     return found
 
 
-def _foreign_names(module: Module, function: Function) -> set[str]:
-    """What is imported: it may be another package's."""
+def _foreign_names(subject: Subject, module: Module, function: Function) -> set[str]:
+    """What is imported of other packages, and of files that are not read."""
     below = walk(function)
     local = {each.arg for each in below if isinstance(each, ast.arg)}
     inside: list[ast.stmt] = [
         each for each in below if isinstance(each, (ast.Import, ast.ImportFrom))
     ]
-    return (set(module.imports) | {name for name, _ in imports_of(inside, "")}) - local
+    tree = subject.program.tree
+    every = [*module.imports.items(), *imports_of(inside, module.package)]
+    return {name for name, each in every if not tree.has_read(each.module)} - local
 
 
 def _is_of(node: ast.Attribute, foreign: set[str]) -> bool:
@@ -132,7 +134,7 @@ def _is_of(node: ast.Attribute, foreign: set[str]) -> bool:
 def _is_brought(node: ast.Attribute) -> bool:
     owner = node.value
     last = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
-    return last.endswith(_BROUGHT)
+    return _BROUGHT.fullmatch(last) is not None
 
 
 def _stands_alone(subject: Subject, module: Module, node: ast.Attribute) -> bool:
