@@ -202,6 +202,7 @@ def test_target_of_the_new_schema_alone(tmp_path: Path) -> None:
             "two values",
         ),
         ({"num_aux_hidden_states": 4}, "aux-states", "num_aux_hidden_states is 4"),
+        ({"num_aux_layers": 4}, "aux-states", "num_aux_layers is 4"),
         (
             {"norm_before_fc": True, "eagle_config": {"norm_before_fc": False}},
             "config",
@@ -217,6 +218,18 @@ def test_what_a_patched_release_refuses(
     assert _first(verdict) == (check, "error", "config")
     assert verdict.first is not None
     assert text in verdict.first.said
+
+
+def test_ids_beside_a_config_that_counts_outputs_have_to_say_how_they_count(tmp_path: Path) -> None:
+    outputs = {**LLAMA, IDS: [1, 2, 3], NUMBERING: "layer-output"}
+    for options, works in (
+        ({IDS: [2, 3, 4]}, False),
+        ({IDS: [2, 3, 4], NUMBERING: "layer-input"}, True),
+        ({IDS: [1, 2, 3], NUMBERING: "layer-output"}, True),
+    ):
+        verdict = preflight(tmp_path, outputs, "0.33.0", options=options, patched=True)
+        assert (verdict.word == "works") is works, verdict.problems
+        assert works or _first(verdict) == ("numbering", "error", "config")
 
 
 def test_fc_of_a_folder_is_seen_earlier_than_that_of_a_hub(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vpatch.preflight.case import NUMBERINGS, OUTPUT, Case
-from vpatch.preflight.drafter import IDS, NUMBERING, OTHERS
+from vpatch.preflight.drafter import IDS, NUM_STATES, NUMBERING, OTHERS
 from vpatch.preflight.target import KNOWN_TEXT_MODELS
 from vpatch.preflight.verdict import Problem, Remedy, When
 
@@ -216,6 +216,9 @@ def _written(case: Case) -> Problem | None:
         return _refused(f"{NUMBERING} in the drafter's config has to be one of", "numbering")
     if len(numberings) > 1:
         return _refused(f"The drafter's config has two values of {NUMBERING}", "numbering")
+    unsaid = case.options.get(IDS) and not case.options.get(NUMBERING)
+    if unsaid and case.drafter.numbering == OUTPUT:
+        return _refused("its config counts layers by their outputs", "numbering", "Set")
     return None
 
 
@@ -242,9 +245,10 @@ def _impossible(case: Case) -> Problem | None:
 
 def _width(case: Case) -> Problem | None:
     ids, drafter = case.taken, case.drafter
-    declared = drafter.config.get("num_aux_hidden_states")
-    if declared is not None and declared != len(ids):
-        return _refused(f"its num_aux_hidden_states is {declared}", "aux-states")
+    for name in NUM_STATES:
+        declared = drafter.config.get(name)
+        if declared is not None and declared != len(ids):
+            return _refused(f"its {name} is {declared}", "aux-states")
     fc = drafter.weight("fc.weight")
     width = len(ids) * case.target.hidden
     # Of a repository of the hub vLLM has no file at that time: the loader is who finds it.

@@ -16,6 +16,8 @@ Place = Literal["top-level", "eagle_config", "eagle_config.layer_ids"]
 IDS = "eagle_aux_hidden_state_layer_ids"
 NUMBERING = "eagle_aux_hidden_state_layer_numbering"
 DEFAULT_STATES = 3
+# Two names of one number; unpatched releases read the first for Qwen3 alone.
+NUM_STATES = ("num_aux_layers", "num_aux_hidden_states")
 # Names without Eagle3 get it from vLLM.
 _LLAMA = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "LlamaForCausalLM")
 _MLA = (
