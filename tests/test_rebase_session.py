@@ -637,6 +637,20 @@ def test_kill_9_at_any_moment(what: str, tmp_path: Path) -> None:
     assert died >= 8
 
 
+def test_settings_of_the_user_change_nothing(hostile_git_config: Path, project: Sessions) -> None:
+    assert project.begin() == 3
+    assert (project.work / "vllm/b.py").read_bytes() == MARKED
+    assert git(project.work, "status", "--porcelain") == "UU vllm/b.py"
+    git(project.work, "checkout", "--theirs", "vllm/b.py")
+    git(project.work, "add", "vllm/b.py")
+    assert project.run("--continue") == 3
+    write(project.work, {"vllm/c.py": ONE})
+    assert project.run("--continue") == 0
+    made = project.contents()
+    assert made["vllm/b.py"] == numbered(40, changed={10: "ten"})
+    assert made["vllm/c.py"] == ONE
+
+
 def test_the_cache_may_lie_anywhere(project: Sessions, tmp_path: Path) -> None:
     """The worktree needs nothing of the mirror: it outlives the cache."""
     project.begin()

@@ -396,3 +396,33 @@ def test_a_file_that_goes_and_one_more_that_comes_are_stored_too(
     assert project.begin() == 0
     assert project.contents() == by_hand
     assert dry(project, capsys)["counts"] == {"resolved": 1}
+
+
+NO_END = b"one\ntwo\n%s"
+LATIN = b"one\n\xe9 %s\nthree\n"
+HEADING = b"Title\n=======\n\n%s\n\nEnd\n=======\n"
+
+
+def test_markers_of_a_file_with_carriage_returns() -> None:
+    clash = Clash(b"o\r\n", b"b\r\n", b"t\r\n", 2, 8)
+    text = marked([b"x\r\n", clash, b"y\r\n"]).replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+    assert taken_apart(text) == (b"x\r\n", clash, b"y\r\n")
+
+
+@pytest.mark.parametrize("shape", [NO_END, LATIN, HEADING])
+def test_bytes_of_all_kinds_come_back_as_they_were(
+    shape: bytes, tmp_path: Path, index: None
+) -> None:
+    base = {**BASE, "vllm/c.txt": shape % b"two"}
+    steps = [Step("0001-say-more.patch", {"vllm/c.txt": shape % b"two, three"})]
+    project = Sessions(tmp_path, {**base, "vllm/c.txt": shape % b"2"}, steps, base)
+    assert project.begin() == 3
+    assert b"<<<<<<< v9.9.10" in (project.work / "vllm/c.txt").read_bytes()
+    write(project.work, {"vllm/c.txt": shape % b"2, 3"})
+    assert project.run("--continue", "--store") == 0
+    assert project.contents()["vllm/c.txt"] == shape % b"2, 3"
+    (path,) = (project.repo / "patches/resolutions").iterdir()
+    assert b"\nclash\n" in path.read_bytes()
+    shutil.rmtree(project.next)
+    assert project.begin() == 0
+    assert project.contents()["vllm/c.txt"] == shape % b"2, 3"

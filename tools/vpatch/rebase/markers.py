@@ -47,7 +47,9 @@ def taken_apart(merged: bytes) -> tuple[bytes | Clash, ...] | None:
     texts: list[list[bytes]] = [[]]
     start = 0
     for number, line in enumerate(split_lines(merged), start=1):
-        if not is_marker(line):
+        # A heading's underline looks like the marker in the middle, which comes third.
+        underline = line.startswith(_MIDDLE) and len(texts) < len(_ORDER) - 1
+        if underline or not is_marker(line):
             texts[-1].append(line)
             continue
         if not line.startswith(_ORDER[len(texts) - 1]):
