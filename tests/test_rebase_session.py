@@ -637,6 +637,61 @@ def test_kill_9_at_any_moment(what: str, tmp_path: Path) -> None:
     assert died >= 8
 
 
+def test_a_file_that_upstream_moved_conflicts_at_its_new_place(tmp_path: Path) -> None:
+    after = {path: data for path, data in AFTER.items() if path != "vllm/b.py"}
+    moved = {**after, "vllm/c.py": BASE["vllm/c.py"], "vllm/deep/b.py": AFTER["vllm/b.py"]}
+    project = Sessions(tmp_path, moved)
+    assert project.begin() == 3
+    assert git(project.work, "status", "--porcelain") == "UU vllm/deep/b.py"
+    assert (project.work / "vllm/deep/b.py").read_bytes() == MARKED
+    write(project.work, {"vllm/deep/b.py": TEN})
+    assert project.run("--continue", "--store") == 0
+    made = project.contents()
+    assert made["vllm/deep/b.py"] == TEN
+    assert "vllm/b.py" not in made
+    shutil.rmtree(project.next)
+    assert project.begin() == 0
+    assert project.contents() == made
+
+
+def test_a_file_that_the_patch_moves_conflicts_at_its_new_place(tmp_path: Path) -> None:
+    ten = numbered(40, changed={10: "ten"})
+    steps = [Step("0001-b-moves.patch", {"vllm/b.py": None, "vllm/deep/b.py": ten})]
+    project = Sessions(tmp_path, AFTER, steps)
+    assert project.begin() == 3
+    assert "UU vllm/deep/b.py" in git(project.work, "status", "--porcelain").split("\n")
+    assert not (project.work / "vllm/b.py").exists()
+    write(project.work, {"vllm/deep/b.py": TEN})
+    assert project.run("--continue", "--store") == 0
+    made = project.contents()
+    assert made["vllm/deep/b.py"] == TEN
+    assert "vllm/b.py" not in made
+    shutil.rmtree(project.next)
+    assert project.begin() == 0
+    assert project.contents() == made
+
+
+@pytest.mark.parametrize("way", ["keep", "remove"])
+def test_a_file_that_the_patch_deletes_and_upstream_changed(way: str, tmp_path: Path) -> None:
+    steps = [Step("0001-b-goes.patch", {"vllm/b.py": None, "vllm/new.py": b"new\n"})]
+    project = Sessions(tmp_path, AFTER, steps)
+    assert project.begin() == 3
+    status = git(project.work, "status", "--porcelain").split("\n")
+    assert "UD vllm/b.py" in status
+    assert project.run("--continue") == 1
+    if way == "keep":
+        git(project.work, "add", "vllm/b.py")
+    else:
+        git(project.work, "rm", "--quiet", "vllm/b.py")
+    assert project.run("--continue", "--store") == 0
+    made = project.contents()
+    assert ("vllm/b.py" in made) == (way == "keep")
+    assert made["vllm/new.py"] == b"new\n"
+    shutil.rmtree(project.next)
+    assert project.begin() == 0
+    assert project.contents() == made
+
+
 def test_settings_of_the_user_change_nothing(hostile_git_config: Path, project: Sessions) -> None:
     assert project.begin() == 3
     assert (project.work / "vllm/b.py").read_bytes() == MARKED
