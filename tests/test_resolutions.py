@@ -238,6 +238,8 @@ def test_what_is_stored_makes_one_command_of_it(
         name: entry[2] for name, entry in by_hand.items()
     }
     assert not project.work.exists()
+    assert project.begin("--dry-run", "--markdown") == 0
+    assert f"#### Resolutions\n\n    {THIRD}: resolved as {place} says:" in capsys.readouterr().out
     assert project.begin("--dry-run", "--no-resolutions") == 3
 
 

@@ -62,7 +62,9 @@ def report(
         data["series"] = list(written.new.rows)
         data["commits"] = list(written.commits)
         data["range_diff"] = written.range_diff
-    text = Text(_markdown(rebased, written)) if markdown else _text(rebased, written, known)
+    if markdown:
+        return Report("rebase", data, Text(_markdown(rebased, written, known)), rebased.exit_code)
+    text = _text(rebased, written, known)
     return Report("rebase", data, text, exit_code=rebased.exit_code)
 
 
@@ -207,7 +209,7 @@ def summary(rebased: Rebased) -> str:
     return f"{told}; tree {rebased.base_tree[:12]} -> {rebased.tree[:12]}"
 
 
-def _markdown(rebased: Rebased, written: Written | None) -> str:
+def _markdown(rebased: Rebased, written: Written | None, known: Resolutions | None) -> str:
     out = [f"### Rebase {rebased.source} → {rebased.target}", "", summary(rebased), ""]
     out += ["| patch | verdict | why |", "|---|---|---|"]
     for patch in rebased.patches:
@@ -218,6 +220,9 @@ def _markdown(rebased: Rebased, written: Written | None) -> str:
         out += ["", "<details><summary>Evidence</summary>", ""]
         out += [f"- {_cell(line)}" for line in evidence]
         out += ["", "</details>"]
+    stored = list(rebase_resolutions.told(rebased, known)) if known else []
+    if stored:
+        out += ["", "#### Resolutions", "", *(f"    {printable(line)}" for line in stored)]
     if written is not None and written.range_diff:
         # Deeper in than any fence that a patch may hold.
         body = (f"    {printable(line)}" for line in written.range_diff.splitlines())

@@ -74,7 +74,7 @@ def _begin(
         # Its file first: a worktree that nobody knows of would be in the way for ever.
         save(repo, session)
         _lay_out(found, repo, session)
-    return began(session, rebased, known)
+    return began(session, rebased, known, markdown=wish.markdown)
 
 
 def _lay_out(found: Ground, repo: Path, session: Session) -> None:

@@ -94,18 +94,20 @@ def _data(
     return data
 
 
-def began(session: Session, rebased: Rebased, known: Resolutions) -> Report:
+def began(
+    session: Session, rebased: Rebased, known: Resolutions, *, markdown: bool = False
+) -> Report:
     """A session at its first conflict."""
-    whole = report(rebased, known=known)
-    return replace(
-        whole,
-        data=_data(session, rebased, known, ()),
-        text=lines(
-            *_without_hint(rebased, known),
-            *map(plain, _upstream(session, rebased)),
-            *map(plain, _told(session)),
-        ),
+    whole = report(rebased, known=known, markdown=markdown)
+    data = _data(session, rebased, known, ())
+    if markdown:
+        return replace(whole, data=data)
+    text = lines(
+        *_without_hint(rebased, known),
+        *map(plain, _upstream(session, rebased)),
+        *map(plain, _told(session)),
     )
+    return replace(whole, data=data, text=text)
 
 
 def _without_hint(rebased: Rebased, known: Resolutions) -> Iterator[Any]:
