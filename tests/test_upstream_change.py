@@ -122,28 +122,41 @@ def test_lines_of_earlier_patches_are_followed_through_them(
     assert (one["line"], one["diff"]) == (50, ["-line 50", "+cinquante"])
 
 
-def test_a_clone_tells_the_commits(
-    project: Sessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    clone = tmp_path / "clone"
+@pytest.fixture
+def clone(project: Sessions, tmp_path: Path) -> Path:
+    """A repository of upstream's with both tags, and three commits between them."""
+    folder = tmp_path / "clone"
     git(tmp_path, "init", "--quiet", "clone")
-    pin = project.pin
-    mirror = project.lab.git.git_dir
-    git(clone, "fetch", "--quiet", str(mirror), project.release("sdist").commit)
-    git(clone, "checkout", "--quiet", "-b", "main", "FETCH_HEAD")
-    start = git(clone, "rev-parse", "HEAD")
+    mirror = str(project.lab.git.git_dir)
+    git(folder, "fetch", "--quiet", mirror, project.release("sdist").commit)
+    git(folder, "checkout", "--quiet", "-b", "main", "FETCH_HEAD")
+    git(folder, "commit", "--quiet", "--allow-empty", "-m", "the release")
+    git(folder, "tag", TAG)
     for title, data in (
         ("b: count from zero", FIRST["vllm/b.py"]),
         ("b: say dix", DIX["vllm/b.py"]),
         ("b: say dieci", DIECI["vllm/b.py"]),
     ):
         assert isinstance(data, bytes)
-        (clone / "vllm" / "b.py").write_bytes(data)
-        git(clone, "commit", "--quiet", "-am", title)
+        (folder / "vllm" / "b.py").write_bytes(data)
+        git(folder, "commit", "--quiet", "-am", title)
+    git(folder, "tag", LAST)
+    return folder
+
+
+SAID = ["b: say dix", "b: say dieci"]
+
+
+def test_a_clone_tells_the_commits(
+    project: Sessions,
+    clone: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     # The pin names upstream's commit at the old release.
     text = (project.folder / "pin.toml").read_text()
-    (project.folder / "pin.toml").write_text(text.replace(pin.commit, start))
+    start = git(clone, "rev-parse", TAG)
+    (project.folder / "pin.toml").write_text(text.replace(project.pin.commit, start))
     monkeypatch.chdir(clone)
     code = vpatch(
         *("rebase", TAG, LAST, "--onto-git", "main", "--dry-run", "--json"),
@@ -151,8 +164,26 @@ def test_a_clone_tells_the_commits(
     )
     assert code == 3
     found = told(capsys)
-    assert [one["title"] for one in found] == ["b: say dix", "b: say dieci"]
+    assert [one["title"] for one in found] == SAID
     assert found[0]["in"] == git(clone, "rev-parse", "HEAD~1")[:12]
+
+
+@pytest.mark.parametrize("between", [True, False])
+def test_a_remote_tells_the_commits_where_that_is_asked(
+    project: Sessions, clone: Path, between: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--between"] if between else []
+    url = f"file://{clone}"
+    code = project.run(TAG, LAST, "--dry-run", "--json", "--upstream-git", url, *more)
+    assert code == 3
+    found = told(capsys)
+    assert [one["title"] for one in found] == (SAID if between else [""])
+    if between:
+        assert found[0]["last_without"] == git(clone, "rev-parse", "HEAD~2")[:12]
+    else:
+        assert (found[0]["in"], found[0]["last_without"]) == (LAST, "v9.9.10")
+    left = git(project.lab.git.git_dir, "for-each-ref", "refs/vpatch-incoming")
+    assert not left
 
 
 def hunks(old: list[str], new: list[str]) -> tuple[Hunk, ...]:

@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 @click.option(
     "--between",
     is_flag=True,
-    help="Download the releases between FROM and TO, to say which one changed the lines of a "
-    "conflict first. [default: those that are in the mirror are looked at]",
+    help="Download the releases between FROM and TO (with --upstream-git the commits), to say "
+    "which one changed a conflict's lines. [default: the releases in the mirror are looked at]",
 )
 @click.option(
     "--onto-git",

@@ -163,7 +163,8 @@ def blame_all(
     jobs = min(jobs or os.cpu_count() or 1, len(pairs))
     if jobs > 1:
         with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            made = list(pool.map(work, pairs))
+            # Neighbours share files, and what was read of them: they stay in one process.
+            made = list(pool.map(work, pairs, chunksize=max(1, len(pairs) // (2 * jobs))))
     else:
         made = [work(pair) for pair in pairs]
     columns = iter(made)

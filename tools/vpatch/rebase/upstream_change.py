@@ -41,11 +41,12 @@ def history(git: Git, since: str, until: str, paths: Sequence[str]) -> tuple[Poi
     """The commits of a clone that touch files, the oldest first.
 
     Args:
-        since: Where upstream was at the old release.
+        since: Where upstream was at the old release; empty where the clone ends there.
         until: Where it is.
     """
     options = ("--first-parent", "--reverse", "--topo-order", "--format=%H%x00%s")
-    listed = git.output("log", *options, f"{since}..{until}", "--", *paths)
+    span = f"{since}..{until}" if since else until
+    listed = git.output("log", *options, span, "--", *paths)
     pairs = (line.split("\0", 1) for line in listed.decode("utf-8", "replace").split("\n")[:-1])
     return tuple(Point(commit[:12], commit, title) for commit, title in pairs)
 

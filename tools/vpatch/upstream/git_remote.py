@@ -29,6 +29,30 @@ def fetch_tag(git_dir: Path, url: str, tag: str, ref: str, progress: Progress) -
         UsageError: The URL is of another kind, or the remote has no such tag.
         HostError: The remote cannot be reached or refuses us.
     """
+    incoming = f"refs/vpatch-incoming/{tag}"
+    _fetch(git_dir, url, tag, "--depth=1", progress)
+    git = Git(git_dir)
+    commit = git.line("rev-parse", "--verify", "--end-of-options", f"{incoming}^{{commit}}")
+    git.run("update-ref", ref, commit)
+    git.run("update-ref", "-d", incoming)
+
+
+def fetch_history(git_dir: Path, url: str, tag: str, since: str, progress: Progress) -> None:
+    """Fetches what lies between two tags, so that its commits can be listed.
+
+    Args:
+        git_dir: The mirror; the caller holds its lock.
+        tag: The later one, which the mirror has.
+        since: The earlier one: what lies behind it stays where it is.
+
+    Raises:
+        As ``fetch_tag``.
+    """
+    _fetch(git_dir, url, tag, f"--shallow-exclude=refs/tags/{since}", progress)
+    Git(git_dir).run("update-ref", "-d", f"refs/vpatch-incoming/{tag}")
+
+
+def _fetch(git_dir: Path, url: str, tag: str, depth: str, progress: Progress) -> None:
     remote = checked_url(url)
     # The user's configuration only here: credentials, proxies and URL rewrites live in it.
     talker = Git(git_dir, user_config=True)
@@ -43,7 +67,7 @@ def fetch_tag(git_dir: Path, url: str, tag: str, ref: str, progress: Progress) -
             "--no-recurse-submodules",
             "--no-auto-maintenance",
             "--refmap=",
-            "--depth=1",
+            depth,
             "--end-of-options",
             remote,
             f"+refs/tags/{tag}:{incoming}",
@@ -52,12 +76,8 @@ def fetch_tag(git_dir: Path, url: str, tag: str, ref: str, progress: Progress) -
         )
     finally:
         progress.done()
-    git = Git(git_dir)
     if result.status != 0:
         raise _failure(result.complaint, remote, tag)
-    commit = git.line("rev-parse", "--verify", "--end-of-options", f"{incoming}^{{commit}}")
-    git.run("update-ref", ref, commit)
-    git.run("update-ref", "-d", incoming)
 
 
 def checked_url(url: str) -> str:

@@ -15,7 +15,7 @@ from vpatch.files import disk_errors, locked, sync_folder
 from vpatch.git import Git
 from vpatch.progress import Progress, SilentProgress
 from vpatch.tags import parse_tag, version_of
-from vpatch.upstream.git_remote import fetch_tag
+from vpatch.upstream.git_remote import fetch_history, fetch_tag
 from vpatch.upstream.importer import Provenance, fast_import_stream
 from vpatch.upstream.source import Source, find_source, read_source
 
@@ -131,6 +131,17 @@ class Mirror:
                 return release
             break  # the bytes that are wanted are elsewhere: no step to another kind
         return self._fetch_archive(name, kinds, index, wanted, progress)
+
+    def deepen(self, tag: str, since: str, upstream_git: str, progress: Progress = _SILENT) -> None:
+        """Fetches the commits between two tags of a remote, of which ``tag`` is here already.
+
+        Raises:
+            UsageError: Not a tag, or a tag that the remote does not have.
+            HostError: The remote cannot be reached or refuses us.
+        """
+        name, start = parse_tag(tag), parse_tag(since)
+        with self._locked(progress):
+            fetch_history(self.git.git_dir, upstream_git, name, start, progress)
 
     def _fetch_git(self, tag: str, url: str, progress: Progress) -> Release:
         # What is there may have come from another remote: each remote has a ref of its own.

@@ -24,7 +24,8 @@ def looked(
     Args:
         git: The repository in which it was carried.
         source, target: Both ends.
-        between: Download the releases between them; without it, those of the mirror count.
+        between: Download the releases between them, or the commits where the new one comes from a
+            git remote; without it, the releases of the mirror count.
 
     Raises:
         HostError: git, or a release that cannot be fetched.
@@ -37,6 +38,11 @@ def looked(
         paths = conflicted_paths(rebased)
         points = history(git, target.since, target.commit, paths)
         return with_touches(git, rebased, Point(source.name, target.since), points)
+    if between and upstream.git_url is not None:
+        mirror = Mirror.open(upstream.cache)
+        mirror.deepen(target.name, source.name, upstream.git_url, upstream.progress)
+        points = history(mirror.git, "", target.commit, conflicted_paths(rebased))
+        return with_touches(git, rebased, start, points)
     if not is_tag(target.name) or version_of(target.name) < version_of(source.name):
         return with_touches(git, rebased, start, [end])
     mirror = Mirror.open(upstream.cache)
