@@ -16,6 +16,8 @@ class ParallelConfig:
 """,
     "config/model.py": """
 class ModelConfig:
+    hf_text_config: object = None
+
     def get_total_num_hidden_layers(self):
         return self.model_arch_config.total_num_hidden_layers
 """,

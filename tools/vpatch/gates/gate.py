@@ -144,11 +144,17 @@ class Subject:
 
     @property
     def runner(self) -> Runner:
-        """The model runner that this tree takes for such a start where nobody chooses."""
-        runner: Runner = self.keep("runner", self._runner)
+        """The model runner that is asked about; the default one where nobody chooses."""
+        runner: Runner = self.keep("runner", lambda: self.default_runner)
         return runner
 
-    def _runner(self) -> Runner:
+    @property
+    def default_runner(self) -> Runner:
+        """The model runner that this tree takes for such a start where nobody chooses."""
+        runner: Runner = self.keep("default runner", self._default_runner)
+        return runner
+
+    def _default_runner(self) -> Runner:
         def ask(made: Scene) -> Value:
             return made.run.attribute_or(made.config, "use_v2_model_runner", None)
 

@@ -68,9 +68,10 @@ def _ignored(subject: Subject, start: Start, instead: str) -> Found:
         "top": "the top level",
         "layer_ids": "eagle_config.layer_ids",
     }
+    default = ", which is the default" if subject.runner == subject.default_runner else ""
     note = (
         f"ids {list(start.ids or ())} in {where[start.place]} are ignored by the "
-        f"{subject.runner.upper()} runner, which is the default: {instead} are taken"
+        f"{subject.runner.upper()} runner{default}: {instead} are taken"
     )
     return Found("fail", _readers(subject), "", "never", note)
 
@@ -205,11 +206,8 @@ def _cache_key(subject: Subject) -> Found:
         if way.thrown is not None or not isinstance(way.value, bytes):
             return Found("not-applicable", note="the key cannot be followed")
         keys.append(way.value)
-    of = subject.program.module("vllm.config.speculative")
-    node = of.classes["SpeculativeConfig"] if of else None
-    evidence = (
-        (Evidence(of.path, node.lineno, "SpeculativeConfig.compute_hash"),) if of and node else ()
-    )
+    of = class_at(subject.program, "vllm.config.speculative", "SpeculativeConfig")
+    evidence = (Evidence(of.module.path, of.node.lineno, f"{of.name}.compute_hash"),)
     if keys[0] != keys[1]:
         return Found("pass", evidence)
     if _nested(subject).word == "fail":

@@ -231,8 +231,8 @@ def _flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     for node in body:
         yield node
         if isinstance(node, ast.If) and _is_for_types(node.test):
-            imports = (ast.Import, ast.ImportFrom)
-            yield from (each for each in node.body if isinstance(each, imports))
+            # Values stay: envs.py has its defaults there.
+            yield from (e for e in node.body if not isinstance(e, (ast.ClassDef, Function)))
         elif isinstance(node, (ast.If, ast.Try, ast.With)):
             yield from _flat(node.body)
         if isinstance(node, (ast.If, ast.Try)):
