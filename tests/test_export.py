@@ -262,6 +262,18 @@ def test_comments_in_series_stay_with_their_patch(project: Project) -> None:
     project.check()
 
 
+def test_what_stands_above_all_stays_when_the_first_patch_goes() -> None:
+    """A block that an empty line sets apart is about the series, not about the next patch."""
+    new = NewSeries((Entry("0001-c.patch", b"x", "0003-c.patch", b"x"),), ("0001-a", "0002-b"))
+    old = (
+        b"# The series.\n\n# About a.\n0001-a.patch\n\n# Part two.\n\n0002-b.patch\n"
+        b"# About c.\n0003-c.patch\n"
+    )
+    assert listing(old, new) == (b"# The series.\n\n\n# Part two.\n\n# About c.\n0001-c.patch\n")
+    last = NewSeries((Entry("0001-a.patch", b"x", "0001-a.patch", b"x"),), ("0002-b", "0003-c"))
+    assert listing(old, last) == (b"# The series.\n\n# About a.\n0001-a.patch\n\n# Part two.\n\n")
+
+
 def test_a_series_without_a_last_newline_gets_one_when_it_is_written() -> None:
     new = NewSeries(
         (Entry("0001-b.patch", b"x", "0002-b.patch", b"x"), Entry("0002-c.patch", b"y"))

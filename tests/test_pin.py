@@ -12,6 +12,7 @@ from series_lab import TAG, Lab, Step, numbered
 from vpatch.errors import FindingError, HostError, UsageError
 from vpatch.findings import FindingsError
 from vpatch.patches.apply import PatchConflictError
+from vpatch.patches.mend import MEND
 from vpatch.patches.pin import Pin, PinnedWheel, Source
 from vpatch.patches.pinning import check_pin, make_pin
 from vpatch.patches.repo import find_repo, nearest, pinned, pinned_tags, series_folder
@@ -105,6 +106,15 @@ def test_a_pin_that_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "pin.toml").mkdir()
     with pytest.raises(HostError, match="cannot be read"):
         Pin.read(tmp_path / "pin.toml")
+
+
+@pytest.mark.parametrize("data", [b"", b"<<<<<<< HEAD\n"])
+def test_a_damaged_pin_has_a_way_out(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "pin.toml").write_bytes(data)
+    with pytest.raises(FindingsError) as caught:
+        Pin.read(tmp_path / "pin.toml")
+    assert "git restore" in caught.value.hint
+    assert "git restore" in MEND["bad-pin"]
 
 
 def repo_with(folder: Path, *tags: str) -> Path:

@@ -163,12 +163,15 @@ def slug(subject: str) -> str:
 
 
 def listing(old: bytes, new: NewSeries) -> bytes:
-    """The ``series`` file: comments stay with the patch below them."""
+    """The ``series`` file: comments stay with the patch below them.
+
+    Those above a patch that goes are about it and go too, but for what an empty line sets apart.
+    """
     if [entry.was for entry in new.entries] == _names(old) and all(
         entry.file == entry.was for entry in new.entries
     ):
         return old
-    blocks, tail = _blocks(old)
+    blocks, tail = _blocks_of(_blocks(old), {entry.was for entry in new.entries})
     lines: list[str] = []
     for entry in new.entries:
         above, line = blocks.get(entry.was, ([], entry.was))
@@ -189,6 +192,23 @@ def _blocks(old: bytes) -> tuple[dict[str, tuple[list[str], str]], list[str]]:
         else:
             above.append(line)
     return blocks, above if any(above) else []
+
+
+def _blocks_of(
+    all_of_it: tuple[dict[str, tuple[list[str], str]], list[str]], names: Collection[str]
+) -> tuple[dict[str, tuple[list[str], str]], list[str]]:
+    """The blocks of these names, and what stands behind; with what is set apart above others."""
+    blocks, tail = all_of_it
+    kept: dict[str, tuple[list[str], str]] = {}
+    apart: list[str] = []
+    for name, (above, line) in blocks.items():
+        if name in names:
+            kept[name] = ([*apart, *above], line)
+            apart = []
+        else:
+            end = max((n for n, text in enumerate(above, start=1) if not text.strip()), default=0)
+            apart += above[:end]
+    return kept, [*apart, *tail]
 
 
 def _names(old: bytes) -> list[str]:

@@ -24,7 +24,8 @@ MEND = {
     "author": "Spell the author's name without the blank or the punctuation at its end.",
     "bad-date": "Write the date as git log --date=rfc writes it.",
     "bad-diff": _EXPORT,
-    "bad-pin": "vpatch pin TAG writes the file; what a merge left in it is for you to settle.",
+    "bad-pin": "Settle what a merge left in it, or bring back the committed one (git restore), "
+    "then: vpatch pin TAG.",
     "bad-series": "Write the file in UTF-8, one patch name a line.",
     "binary": "Make the file from text, or leave it out of the series.",
     "blob-chain": "Mend the patch, or let vpatch refresh TAG NAME write its index line anew.",

@@ -111,7 +111,11 @@ class Pin:
             data = path.read_bytes()
         except OSError as error:
             raise HostError(f"{path} cannot be read: {error.strerror}", code="pin") from error
-        return cls.parse(data, str(path))
+        try:
+            return cls.parse(data, str(path))
+        except FindingsError as error:
+            hint = "Settle what a merge left in it, or bring back the committed one: git restore."
+            raise FindingsError(error.findings, hint=hint) from error
 
     @classmethod
     def parse(cls, data: bytes, name: str) -> Pin:
