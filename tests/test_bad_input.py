@@ -130,7 +130,7 @@ def test_a_release_without_a_pin(verb: str, template: World) -> None:
     said = refused(template, template.words(verb, NEXT), 2, code)
     assert f"Nearest pins: {TAG}." in said
     # To be changed when the verb is there.
-    assert f"`vpatch rebase`, which is to carry a series to {NEXT}, does not exist yet." in said
+    assert f"`vpatch rebase FROM {NEXT}` carries the series of another release to it." in said
     assert template.run("rebase", NEXT).status == 2
 
 
