@@ -576,6 +576,40 @@ class Killed:
             shutil.copytree(part, self.folder / part.name, symlinks=True)
 
 
+def is_moving(project: Sessions) -> bool:
+    path = session_file(project.repo, NEXT)
+    return path.exists() and json.loads(path.read_bytes())["leaving"] is not None
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_edits_behind_a_killed_run(
+    project: Sessions, capsys: pytest.CaptureFixture[str], *, arrived: bool
+) -> None:
+    """The worktree moved on, and the run was killed before or after its last step there."""
+    project.begin()
+    path = session_file(project.repo, NEXT)
+    first = json.loads(path.read_bytes())["stand"]
+    write(project.work, {"vllm/b.py": TEN})
+    project.run("--continue")
+    first["files"] = {"vllm/b.py": ["100644", TEN.decode()]}
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "leaving": first}))
+    if not arrived:
+        (project.work / ".git/vpatch-stand").unlink()
+    write(project.work, {"vllm/c.py": ONE})
+    capsys.readouterr()
+    assert project.run("--status") == 0
+    assert "a run was killed while the worktree moved on" in capsys.readouterr().out
+    if not arrived:
+        assert project.run("--continue", "--json") == 1
+        assert "vllm/c.py: the file was changed while" in said(capsys)["error"]["message"]
+        (project.work / "vllm/c.py").rename(project.work.parent / "mine")
+    assert project.run("--continue") == 3
+    if not arrived:
+        (project.work.parent / "mine").rename(project.work / "vllm/c.py")
+    assert project.run("--continue") == 0
+    assert project.contents()["vllm/c.py"] == ONE
+
+
 def finishes(project: Sessions) -> None:
     """From wherever a killed run left it, the way to the end is open."""
     for _ in range(9):
@@ -583,6 +617,9 @@ def finishes(project: Sessions) -> None:
             break
         if not session_file(project.repo, NEXT).exists() or not project.work.exists():
             project.begin()
+        if is_moving(project):
+            assert project.run("--continue") in (0, 3)
+            continue
         for path, marked, text in (("b", b"dix\n", TEN), ("c", b"un\n", ONE)):
             file = project.work / f"vllm/{path}.py"
             if file.exists() and b"<<<<<<<" in file.read_bytes() and marked in file.read_bytes():

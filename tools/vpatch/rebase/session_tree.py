@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vpatch.errors import FindingError
-from vpatch.files import disk_errors
+from vpatch.files import disk_errors, write_atomically
 from vpatch.findings import Finding, FindingsError
 from vpatch.git import Git
 from vpatch.patches.worktree import base_ref
@@ -22,7 +22,7 @@ from vpatch.rebase.session import Stand
 from vpatch.rebase.snapshot import Snapshot
 
 HOME = "vpatch-session"
-_FRESH, _INDEX = "vpatch-file", "vpatch-index"
+_FRESH, _INDEX, _STAND = "vpatch-file", "vpatch-index", "vpatch-stand"
 _NO_BLOB = "0" * 40
 # The bytes in the folder are the bytes in git, for every tool.
 _ATTRIBUTES = b"* -text !eol -ident -filter -working-tree-encoding\n"
@@ -163,7 +163,7 @@ def check_move(folder: Path, was: Stand, now: Stand) -> None:
             "Move it elsewhere, and run it again.",
         )
         for path in _touched(old, new)
-        if standing(folder, path) not in (old.entry(path), new.entry(path))
+        if standing(folder, path) not in (None, old.entry(path), new.entry(path))
     ]
     if findings:
         raise FindingsError(findings)
@@ -188,6 +188,19 @@ def move(folder: Path, target: str, was: Stand, now: Stand) -> None:
     _set_index(work, now)
     work.run("update-ref", f"refs/heads/{branch_of(target)}", now.head)
     work.run("symbolic-ref", "HEAD", f"refs/heads/{branch_of(target)}")
+    write_atomically(work.git_dir / _STAND, _name_of(now))
+
+
+def is_at(folder: Path, stand: Stand) -> bool:
+    """Whether the last move came to its end there: what differs since is a person's."""
+    try:
+        return (folder / ".git" / _STAND).read_bytes() == _name_of(stand)
+    except OSError:
+        return False
+
+
+def _name_of(stand: Stand) -> bytes:
+    return f"{stand.head} {stand.patch}\n".encode()
 
 
 def _put(folder: Path, path: str, entry: Entry | None) -> None:

@@ -132,6 +132,9 @@ def _store(
 
 def _moved(found: Ground, repo: Path, was: Session, step: Session, stand: Stand) -> Session:
     """The worktree at its next stand; at every moment the session says where it is."""
+    if stand == was.stand:
+        save(repo, step)
+        return step
     folder = was.worktree
     files: dict[str, Entry | None] = dict(was.stand.files)
     settled = step.settled.get(was.stand.patch)

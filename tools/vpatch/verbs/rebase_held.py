@@ -16,7 +16,7 @@ from vpatch.rebase.rebase import rebase
 from vpatch.rebase.resolutions import Resolutions
 from vpatch.rebase.session import Session, save
 from vpatch.rebase.session_look import check_history, repository_of, work_in
-from vpatch.rebase.session_tree import check_move, move
+from vpatch.rebase.session_tree import check_move, is_at, move
 from vpatch.upstream.mirror import ArchiveKind
 from vpatch.verbs import rebase as verb
 from vpatch.verbs.rebase import Ground, Wish
@@ -164,11 +164,12 @@ def arrived(repo: Path, session: Session) -> Session:
     if session.leaving is None:
         return session
     folder = session.worktree
-    head = repository_of(folder).find("HEAD")
-    at = session.stand if head == session.stand.head else session.leaving
-    check_history(folder, session.target, at)
-    check_move(folder, session.leaving, session.stand)
-    move(folder, session.target, session.leaving, session.stand)
+    if not is_at(folder, session.stand):
+        head = repository_of(folder).find("HEAD")
+        at = session.stand if head == session.stand.head else session.leaving
+        check_history(folder, session.target, at)
+        check_move(folder, session.leaving, session.stand)
+        move(folder, session.target, session.leaving, session.stand)
     done = replace(session, leaving=None)
     save(repo, done)
     return done
