@@ -159,15 +159,20 @@ def blame_all(
         As ``blame``.
     """
     pairs = [(series, source, target) for series, source, targets in wanted for target in targets]
-    work = partial(_column, tuple(lenders))
+    # Neighbours share a release, and what was read of it: they stay in one process.
+    order = sorted(range(len(pairs)), key=lambda number: pairs[number][2].commit)
     jobs = min(jobs or os.cpu_count() or 1, len(pairs))
+    size = max(1, len(pairs) // (2 * jobs))
+    shares = [order[start : start + size] for start in range(0, len(order), size)]
+    work = partial(_columns, tuple(lenders))
+    asked = [[pairs[number] for number in share] for share in shares]
     if jobs > 1:
         with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            # Neighbours share files, and what was read of them: they stay in one process.
-            made = list(pool.map(work, pairs, chunksize=max(1, len(pairs) // (2 * jobs))))
+            made = list(pool.map(work, asked))
     else:
-        made = [work(pair) for pair in pairs]
-    columns = iter(made)
+        made = [work(share) for share in asked]
+    found = dict(zip(order, (column for share in made for column in share), strict=True))
+    columns = (found[number] for number in range(len(pairs)))
     return tuple(
         _blamed(series, targets, [next(columns) for _ in targets]) for series, _, targets in wanted
     )
@@ -181,11 +186,14 @@ def _blamed(series: Series, targets: Sequence[Side], columns: Sequence[tuple[Cel
     return Blamed(series.tag, tuple(target.name for target in targets), tuple(rows))
 
 
-def _column(lenders: tuple[Path, ...], pair: tuple[Series, Side, Side]) -> tuple[Cell, ...]:
-    series, source, target = pair
+def _columns(
+    lenders: tuple[Path, ...], pairs: Sequence[tuple[Series, Side, Side]]
+) -> list[tuple[Cell, ...]]:
     with scratch_repository(*lenders) as git:
-        rebased = rebase(git, series, source, target, gates=False)
-    return tuple(_cell(patch) for patch in rebased.patches)
+        return [
+            tuple(_cell(patch) for patch in rebase(git, *pair, gates=False).patches)
+            for pair in pairs
+        ]
 
 
 def _cell(patch: RebasedPatch) -> Cell:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from vpatch.git import Git
 from vpatch.rebase.snapshot import Snapshot
@@ -39,7 +40,13 @@ def find_moves(
         git: A repository of our own; it gains trees.
         paths: The files that are asked for.
     """
-    missing = [path for path in paths if path in old.listed and path not in new.listed]
+    missing = (path for path in paths if path in old.listed and path not in new.listed)
+    return _found(git, old, new, tuple(missing))
+
+
+@lru_cache(maxsize=1)
+def _found(git: Git, old: Snapshot, new: Snapshot, missing: Sequence[str]) -> Mapping[str, Move]:
+    """The same, asked once however often a series is carried between the two."""
     if not missing:
         return {}
     fresh = [path for path in new.listed if path not in old.listed]
