@@ -178,6 +178,18 @@ def engine(tag: str, scratch: Path, only: str, again: bool) -> None:
             click.echo(f"{judged.word} {mutant.name}: {judged.check} {judged.evidence[:100]!r}")
     finally:
         lab.close()
+        _collect(tag, results)
+
+
+@main.command()
+@click.argument("tag")
+@click.option("--scratch", type=click.Path(path_type=Path), required=True, help="Of `engine`.")
+def collect(tag: str, scratch: Path) -> None:
+    """Takes what engines did so far into the list."""
+    _collect(tag, scratch / "results")
+
+
+def _collect(tag: str, results: Path) -> None:
     entries = read_list()
     entries[tag] = [_with(entry, results) for entry in entries.get(tag, [])]
     write_list(entries)

@@ -76,7 +76,7 @@ PROBES = (
     Probe("target", ("llama-nested",)),
     Probe("drafter", ("llama-top-level",), "0008"),
     Probe("placeholder", ("llama-top-level",), "0002"),
-    Probe("embeddings", ("llama-shared-tables",), "0008"),
+    Probe("embeddings", ("llama-shared-tables",), "0010"),
     Probe("interface", ("llama-no-ids",), "0004"),
     Probe("states", ("llama-top-level",), "0008"),
     Probe("ids-nested", ("llama-nested",), "0008"),

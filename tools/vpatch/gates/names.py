@@ -79,11 +79,12 @@ def _unbound(subject: Subject, module: Module) -> Iterator[_Wrong]:
         bound -= module.only_for_types
     for function in functions(subject, module):
         yield from _unbound_in(module, walk(function), bound | _bound(subject, function))
+    of_classes = {e for of in module.classes.values() for e in _bound_at(of.body)}
     for node in _at_import(module):
         below = walk(node)
         own = {e.id for e in below if isinstance(e, ast.Name) and isinstance(e.ctx, ast.Store)}
         own |= {e.arg for e in below if isinstance(e, ast.arg)}
-        yield from _unbound_in(module, below, bound | own)
+        yield from _unbound_in(module, below, bound | own | of_classes)
 
 
 def _unbound_in(module: Module, nodes: list[ast.AST], bound: set[str]) -> Iterator[_Wrong]:
@@ -95,9 +96,20 @@ def _unbound_in(module: Module, nodes: list[ast.AST], bound: set[str]) -> Iterat
             yield _Wrong(Evidence(module.path, node.lineno, text), f"NameError: {text}")
 
 
+def _bound_at(body: list[ast.stmt]) -> Iterator[str]:
+    """The names that a class's body binds."""
+    for node in body:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (e.id for t in targets for e in walk(t) if isinstance(e, ast.Name))
+        elif isinstance(node, (Function, ast.ClassDef)):
+            yield node.name
+
+
 def _at_import(module: Module) -> Iterator[ast.expr]:
-    """What a module of drafters runs when it is imported: values, not annotations."""
-    for node in module.statements:
+    """What a module runs when it is imported, in classes too: values, not annotations."""
+    inside = (each for of in module.classes.values() for each in of.body)
+    for node in (*module.statements, *inside):
         if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr)) and node.value is not None:
             yield node.value
 

@@ -7,13 +7,15 @@ taken away: an attribute that nobody sets, a method that nobody calls.
 from __future__ import annotations
 
 import ast
+import contextlib
 import logging
 import re
 from pathlib import Path
 
 from vpatch.gates.gate import Evidence, Found, Gate, Subject
 from vpatch.gates.modules import Function, Module, imports_of
-from vpatch.gates.steps import RUNNERS
+from vpatch.gates.registry import MissingPart
+from vpatch.gates.steps import RUNNERS, proposer_class
 from vpatch.gates.walk import walk
 from vpatch.gates.way import ABOUT, drafter_classes, functions, modules, target_classes
 
@@ -104,8 +106,10 @@ def _inner(subject: Subject) -> frozenset[str]:
     """The modules that are about drafters and nothing else."""
 
     def make() -> frozenset[str]:
-        drafters = {each.module.dotted for each in drafter_classes(subject)}
-        return frozenset({*drafters, "vllm.transformers_utils.eagle3"})
+        found = {each.module.dotted for each in drafter_classes(subject)}
+        with contextlib.suppress(MissingPart):
+            found |= {each.module.dotted for each in proposer_class(subject.program).mro}
+        return frozenset({*found, "vllm.transformers_utils.eagle3"})
 
     found: frozenset[str] = subject.keep("modules of drafters", make)
     return found
