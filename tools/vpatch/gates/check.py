@@ -108,10 +108,14 @@ def check_tree(
         HostError: A file cannot be read.
     """
     with _uncollected():
-        subject = Subject(Program(tree, {} if parsed is None else parsed))
+        modules: dict[str, Module | None] = {} if parsed is None else parsed
+        subject = Subject(Program(tree, modules))
         if runner is not None:
             subject.keep("runner", lambda: runner)
-        return _checked(subject)
+        checked = _checked(subject)
+        if parsed is None:
+            modules.clear()  # what values and runs refer to in circles would hold them
+        return checked
 
 
 def _checked(subject: Subject) -> Checked:

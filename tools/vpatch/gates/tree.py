@@ -26,10 +26,10 @@ _TIMEOUT_S = 60
 # read when they are asked for.
 _COMMON = (
     "vllm/config/",
-    "vllm/model_executor/models/",
     "vllm/transformers_utils/",
-    "vllm/v1/worker/",
     "vllm/v1/spec_decode/",
+    "vllm/v1/worker/",
+    "vllm/model_executor/models/",
 )
 # The package is found as Python finds it, and is not run; '' would be the current folder.
 _FIND = """\
@@ -58,6 +58,7 @@ class Tree:
     _contents: dict[str, bytes] = field(repr=False)
     _source: Git | Path = field(repr=False)
     _blobs: Mapping[str, str] = field(repr=False)
+    _found: dict[tuple[bytes, str], bool] = field(init=False, repr=False, default_factory=dict)
 
     def read(self, path: str) -> bytes | None:
         """A file's bytes; None where there is no such file."""
@@ -88,12 +89,18 @@ class Tree:
 
     def has_word(self, word: bytes, *, but: str) -> bool:
         """Whether a word stands in another file than one. Those that have been read come first."""
-        known = list(self._contents)
-        if any(word in self._contents[path] for path in known if path != but):
+        key = (word, but)
+        if key not in self._found:
+            self._found[key] = self._look_for(word, but)
+        return self._found[key]
+
+    def _look_for(self, word: bytes, but: str) -> bool:
+        known = list(self._contents.items())
+        if any(word in data for path, data in known if path != but):
             return True
-        rest = self.paths.difference(known)
+        rest = self.paths.difference(self._contents)
         self.read_ahead(rest)
-        return any(word in self._contents[path] for path in rest if path != but)
+        return any(word in self._contents[path] for path in rest)
 
     def below(self, folder: str) -> list[str]:
         """The files below a folder, in order."""
@@ -184,7 +191,8 @@ def _ready(tree: Tree, named: str) -> Tree:
             "site-packages.",
             code="no-vllm",
         )
-    tree.read_ahead([path for path in tree.paths if path.startswith(_COMMON)])
+    # In this order words are looked for, too: most are found in the first folders.
+    tree.read_ahead([path for folder in _COMMON for path in tree.below(folder)])
     return tree
 
 
