@@ -14,10 +14,13 @@ from indexserver import IndexServer, running
 from project_lab import BASE, git, vpatch
 from series_lab import TAG, numbered
 from session_lab import AFTER, Sessions, closed_index
+from vpatch.errors import ConflictError
 from vpatch.files import cache_dir
 from vpatch.pipeline import Upstream
 from vpatch.progress import SilentProgress
-from vpatch.rebase.blame import LETTERS, Blamed, Cell, Row
+from vpatch.rebase.blame import LETTERS, Blamed, Cell, Row, blame_all
+from vpatch.rebase.rebase import Side
+from vpatch.upstream.mirror import Mirror
 from vpatch.verbs import blame as verb
 
 REPO = Path(__file__).resolve().parent.parent
@@ -173,6 +176,16 @@ def test_a_release_that_is_asked_for_and_cannot_be_had_is_an_error(
 ) -> None:
     assert run(project, "--from", TAG, "--fetch", "--json") == 4
     assert "error" in json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_fails_in_a_process_of_its_own_is_told_as_it_is(project: Sessions, jobs: int) -> None:
+    path = project.folder / "0003-b-say-ten.patch"
+    path.write_bytes(path.read_bytes().replace(b"-line 10\n", b"-line ten\n"))
+    mirror = Mirror.open(project.cache)
+    sides = tuple(Side(one.tag, one.commit) for one in mirror.imported() if one.kind == "sdist")
+    with pytest.raises(ConflictError, match=r"0003-b-say-ten\.patch"):
+        blame_all([mirror.git.git_dir], [(project.series, sides[0], sides)], jobs=jobs)
 
 
 def test_a_conflict_behind_another_has_a_letter_of_its_own(

@@ -7,13 +7,14 @@ stored resolutions and without the gates: what upstream alone did to the patches
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
+from vpatch.errors import VpatchError
 from vpatch.patches.repository import scratch_repository
 from vpatch.patches.series import Series
 from vpatch.rebase.model import RebasedPatch, Word
@@ -128,35 +129,26 @@ class Blamed:
         return next((Change(release, cell) for release, cell in tried if not cell.fits), None)
 
 
-def blame(
-    lenders: Sequence[Path], series: Series, source: Side, targets: Sequence[Side], *, jobs: int = 0
-) -> Blamed:
-    """Tries a series on releases, several at a time.
-
-    Args:
-        lenders: Git directories with the releases; they are only read.
-        series: The patches; they apply to ``source`` exactly.
-        targets: The releases, the oldest first.
-        jobs: How many processes; 0: one a core.
-
-    Raises:
-        PatchConflictError: a patch does not fit the release that it is made for.
-        HostError: git failed, or the disk is full.
-    """
-    (blamed,) = blame_all(lenders, [(series, source, tuple(targets))], jobs=jobs)
-    return blamed
-
-
 Wanted = tuple[Series, Side, tuple[Side, ...]]
+_Share = Sequence[tuple[Series, Side, Side]]
+_Columns = list[tuple[Cell, ...]]
+_Work = Callable[[_Share], _Columns]
 
 
 def blame_all(
     lenders: Sequence[Path], wanted: Sequence[Wanted], *, jobs: int = 0
 ) -> tuple[Blamed, ...]:
-    """The same of several series, in one pool of processes.
+    """Tries series on releases, several pairs at a time.
+
+    Args:
+        lenders: Git directories with the releases; they are only read.
+        wanted: For each series the release that it fits exactly, and the releases that it is
+            tried on, the oldest first.
+        jobs: How many processes; 0: one a core.
 
     Raises:
-        As ``blame``.
+        PatchConflictError: a patch does not fit the release that it is made for.
+        HostError: git failed, or the disk is full.
     """
     pairs = [(series, source, target) for series, source, targets in wanted for target in targets]
     # Neighbours share a release, and what was read of it: they stay in one process.
@@ -166,16 +158,26 @@ def blame_all(
     shares = [order[start : start + size] for start in range(0, len(order), size)]
     work = partial(_columns, tuple(lenders))
     asked = [[pairs[number] for number in share] for share in shares]
-    if jobs > 1:
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            made = list(pool.map(work, asked))
-    else:
-        made = [work(share) for share in asked]
+    made = _in_processes(jobs, work, asked) if jobs > 1 else [work(share) for share in asked]
     found = dict(zip(order, (column for share in made for column in share), strict=True))
     columns = (found[number] for number in range(len(pairs)))
     return tuple(
         _blamed(series, targets, [next(columns) for _ in targets]) for series, _, targets in wanted
     )
+
+
+def _in_processes(jobs: int, work: _Work, asked: Sequence[_Share]) -> list[_Columns]:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        made = list(pool.map(partial(_or_none, work), asked))
+    # An error with evidence does not travel between processes: it is met again here.
+    return [work(share) if one is None else one for share, one in zip(asked, made, strict=True)]
+
+
+def _or_none(work: _Work, share: _Share) -> _Columns | None:
+    try:
+        return work(share)
+    except VpatchError:
+        return None
 
 
 def _blamed(series: Series, targets: Sequence[Side], columns: Sequence[tuple[Cell, ...]]) -> Blamed:
@@ -186,9 +188,7 @@ def _blamed(series: Series, targets: Sequence[Side], columns: Sequence[tuple[Cel
     return Blamed(series.tag, tuple(target.name for target in targets), tuple(rows))
 
 
-def _columns(
-    lenders: tuple[Path, ...], pairs: Sequence[tuple[Series, Side, Side]]
-) -> list[tuple[Cell, ...]]:
+def _columns(lenders: tuple[Path, ...], pairs: _Share) -> _Columns:
     with scratch_repository(*lenders) as git:
         return [
             tuple(_cell(patch) for patch in rebase(git, *pair, gates=False).patches)
