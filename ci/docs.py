@@ -68,11 +68,11 @@ Written by `ci/docs.py` from the command itself.
 
 def reference() -> str:
     """docs/cli.md: the help of the command and of each verb."""
-    context = click.Context(cli, info_name="vpatch", max_content_width=100)
+    context = click.Context(cli, info_name="vpatch", **cli.context_settings)
     parts = [_HEADING, _block(cli.get_help(context))]
     for name in cli.list_commands(context):
         verb = cli.commands[name]
-        inner = click.Context(verb, info_name=name, parent=context, max_content_width=100)
+        inner = click.Context(verb, info_name=name, parent=context)
         parts.append(f"## vpatch {name}\n\n{_block(verb.get_help(inner))}")
     return "\n".join(parts)
 

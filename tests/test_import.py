@@ -118,7 +118,7 @@ def test_it_stands_behind_its_topic_and_the_later_ones_follow(
 def test_after_a_patch(project: Project, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     committed(work, {"vllm/z.py": b"z\n"}, "z: say z\n")
     before = project.raws()
-    assert imported(project, mails(work), *SIGN, "--after", STEPS[0].file, "--json") == 0
+    assert imported(project, mails(work), *SIGN, "--after", "1", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert project.names[:3] == [
         STEPS[0].file,

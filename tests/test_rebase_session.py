@@ -252,7 +252,7 @@ def test_skip_leaves_a_patch_out_and_says_so(
         assert project.run("--skip", *args, "--json") == code
         assert standing(project.work) == before
     assert "edits that would be lost: vllm/b.py" in capsys.readouterr().out
-    assert project.run("--skip", "0003", "--discard") == 3
+    assert project.run("--skip", "3", "--discard") == 3
     assert git(project.work, "log", "-1", "--format=%s") == "a say fifty"
     assert (project.work / "vllm/b.py").read_bytes() == numbered(40, changed={10: "dix"})
     write(project.work, {"vllm/c.py": ONE})
@@ -484,7 +484,7 @@ def test_a_file_that_is_gone_waits_for_a_word(
 ) -> None:
     after = {path: data for path, data in AFTER.items() if path != "vllm/c.py"}
     project = Sessions(tmp_path, {**after, "vllm/new.py": b"theirs\n"})
-    project.begin("--keep", FIFTH)
+    project.begin("--keep", "5")
     write(project.work, {"vllm/b.py": TEN})
     capsys.readouterr()
     # 0004 makes a file that is there by now: both sides stand in it, with markers.

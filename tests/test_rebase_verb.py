@@ -165,7 +165,7 @@ def test_an_open_question_stops_it_and_its_name_lets_it_go(
     assert [each.verdict for each in pin.origin.left] == ["absorbed", "obsolete"]
     assert len(series.patches) == 3
     capsys.readouterr()
-    assert project.run("--keep", "0005-c-say-one.patch", "--replace", "--json") == 0
+    assert project.run("--keep", "5", "--replace", "--json") == 0
     assert len(Series.read(project.next, NEXT).patches) == 4
     assert Pin.read(project.next / PIN).revision == 2
 

@@ -44,7 +44,7 @@ def changed(report: Report) -> list[str]:
 
 def test_an_exact_patch_stays_byte_for_byte(project: Project) -> None:
     before = read_folder(project.folder)
-    for name in project.names:
+    for name in (*project.names, "1", LAST[:4]):
         report = refresh(project, name)
         assert (changed(report), report.data["changed"], report.exit_code) == ([], False, 0)
     assert read_folder(project.folder) == before
@@ -124,7 +124,7 @@ def test_names_and_pins_that_are_not_there(project: Project) -> None:
     for name in ("0009-none.patch", "", "../pin.toml", "say"):
         with pytest.raises(UsageError) as caught:
             refresh(project, name)
-        assert caught.value.code == "no-patch"
+        assert caught.value.code == "no-such-patch"
     (project.folder / "pin.toml").unlink()
     with pytest.raises(UsageError) as caught:
         refresh(project, FIRST)

@@ -112,7 +112,8 @@ def refresh(
 ) -> None:
     """Write the patch NAME of TAG anew on the tree before it: positions, blob ids, context.
 
-    Its message stays byte for byte. Patches behind it that fit only at an offset follow.
+    NAME is its file, or its number. Its message stays byte for byte. Patches behind it that fit
+    only at an offset follow.
     """
     from vpatch.verbs import refresh as verb
 
@@ -126,7 +127,8 @@ def refresh(
 @click.option(
     "--after",
     metavar="NAME",
-    help="Place them behind this patch. [default: behind the topic's last one, else at the end]",
+    help="Place them behind this patch, a file or its number. "
+    "[default: behind the topic's last one, else at the end]",
 )
 @click.option(
     "--base",

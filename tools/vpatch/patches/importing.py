@@ -9,6 +9,7 @@ from vpatch.errors import UsageError
 from vpatch.findings import Finding, FindingsError
 from vpatch.git import Git
 from vpatch.patches.apply import is_set_aside
+from vpatch.patches.called import the_patch
 from vpatch.patches.draft import Draft, same_change
 from vpatch.patches.export import slug
 from vpatch.patches.patch import Patch
@@ -49,7 +50,7 @@ def place_in(series: Series, topic: str, after: str | None) -> int:
 
     Args:
         topic: Without ``after``: behind the last patch of this topic, else at the end.
-        after: The file name of the patch before them.
+        after: The patch before them: its file's name, or its number.
 
     Raises:
         UsageError: the series has no such patch.
@@ -58,13 +59,7 @@ def place_in(series: Series, topic: str, after: str | None) -> int:
     if after is None:
         same = [n for n, patch in enumerate(series.patches, 1) if patch.topic == topic]
         return same[-1] if same else len(names)
-    if after not in names:
-        raise UsageError(
-            f"--after names {after}, which is no patch of {series.tag}",
-            hint=f"The patches: {', '.join(names) or 'none'}.",
-            code="no-such-patch",
-        )
-    return names.index(after) + 1
+    return names.index(the_patch(after, names, series.tag, "--after")) + 1
 
 
 def base_release(series: Series, releases: Sequence[Release]) -> Release:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from vpatch.errors import UsageError
 from vpatch.git import Git
 from vpatch.patches.apply import CLEAN, OFFSET, AppliedPatch, apply_series
+from vpatch.patches.called import the_patch
 from vpatch.patches.commits import DIFF_OPTIONS
 from vpatch.patches.export import Entry, NewSeries
 from vpatch.patches.patch import Patch
@@ -34,7 +34,7 @@ def refresh(git: Git, base_tree: str, series: Series, name: str, *, kind: str) -
         git: A repository of our own with the base.
         base_tree: The release's tree.
         series: The series as it stands, which may not be the one that its pin names.
-        name: The patch's file name.
+        name: The patch: its file's name, or its number.
         kind: The kind of source that the base comes from.
 
     Raises:
@@ -43,14 +43,7 @@ def refresh(git: Git, base_tree: str, series: Series, name: str, *, kind: str) -
         HostError: git failed.
     """
     names = [patch.file for patch in series.patches]
-    if name not in names:
-        near = [each for each in names if name and name in each]
-        raise UsageError(
-            f"{series.tag} has no patch {name}",
-            hint=f"Its patches: {', '.join(near or names) or 'none'}.",
-            code="no-patch",
-        )
-    place = names.index(name)
+    place = names.index(the_patch(name, names, series.tag))
     before = apply_series(git, base_tree, _of(series, *series.patches[:place]), kind=kind)
     tree = before.tree
     verdicts = list(before.patches)

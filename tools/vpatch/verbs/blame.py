@@ -10,6 +10,7 @@ from packaging.version import Version
 
 from vpatch import pipeline
 from vpatch.errors import HostError, UsageError
+from vpatch.patches.called import the_patch
 from vpatch.patches.pin import PIN, Pin
 from vpatch.patches.repo import pinned_tags, series_folder
 from vpatch.pipeline import Upstream
@@ -18,7 +19,7 @@ from vpatch.rebase.rebase import Side
 from vpatch.report import Report
 from vpatch.tags import parse_tag, version_of
 from vpatch.upstream.mirror import PROJECT, Mirror, Release
-from vpatch.verbs.blame_report import is_called, report
+from vpatch.verbs.blame_report import report
 
 
 @dataclass(frozen=True)
@@ -137,9 +138,5 @@ def _pin_of(repo: Path, tag: str) -> Pin | None:
 
 
 def _check_patch(wanted: str | None, names: Sequence[str], tag: str) -> None:
-    if wanted is not None and not any(is_called(name, wanted) for name in names):
-        raise UsageError(
-            f"{tag} has no patch {wanted!r}",
-            hint=f"Its patches: {', '.join(names) or 'none'}.",
-            code="no-such-patch",
-        )
+    if wanted is not None:
+        the_patch(wanted, names, tag)

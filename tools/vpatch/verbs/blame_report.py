@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
+from vpatch.patches.called import is_called
 from vpatch.rebase.blame import ASKED, LETTERS, Blamed, Cell, Change, Row
 from vpatch.report import Report, lines, plain, printable, table
 
@@ -140,10 +140,3 @@ def page(found: Sequence[Blamed], only: str | None = None) -> Iterator[str]:
 
 def _escaped(text: str) -> str:
     return "".join(f"\\{char}" if char in "\\|*_~" else char for char in printable(text))
-
-
-def is_called(name: str, wanted: str) -> bool:
-    """Whether a patch is meant by its file's name, with or without its ending, or its number."""
-    if wanted.isdecimal():
-        return int(name[:4]) == int(wanted)
-    return Path(wanted).name in (name, name.removesuffix(".patch"))

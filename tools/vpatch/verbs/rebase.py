@@ -10,6 +10,7 @@ from pathlib import Path
 from vpatch import pipeline
 from vpatch.errors import UsageError
 from vpatch.git import Git
+from vpatch.patches.called import the_patch
 from vpatch.patches.export import is_ours
 from vpatch.patches.pin import PIN, Pin
 from vpatch.patches.repo import series_folder
@@ -107,9 +108,9 @@ def run(
     _check(wish)
     with ground(source, target, repo, upstream, wish) as found:
         known = known_resolutions(repo, wish)
-        choices = Choices(accept=wish.accept, keep=wish.keep, recall=known.recall)
+        choices = Choices(wish.accept, keep=kept(found.series, wish), recall=known.recall)
         rebased = rebase(found.git, found.series, found.source, found.target, choices)
-        check_names(found.series, rebased, wish)
+        check_names(rebased, wish)
         ends = (found.source, found.target)
         rebased = looked(found.git, rebased, *ends, upstream, between=wish.between)
         if rebased.conflicts and on_conflict is not None and not wish.dry_run:
@@ -228,7 +229,17 @@ def _pin_of(repo: Path, tag: str) -> Pin | None:
     return Pin.read(path) if path.is_file() else None
 
 
-def check_names(series: Series, rebased: Rebased, wish: Wish) -> None:
+def kept(series: Series, wish: Wish) -> tuple[str, ...]:
+    """The patches that ``--keep`` names, by their files.
+
+    Raises:
+        UsageError: the series has no such patch.
+    """
+    names = [patch.file for patch in series.patches]
+    return tuple(the_patch(name, names, series.tag, "--keep") for name in wish.keep)
+
+
+def check_names(rebased: Rebased, wish: Wish) -> None:
     """A name that is no question is a mistake: it might be meant for another one."""
     asked = {question.name for patch in rebased.patches for question in patch.questions}
     wrong = [name for name in wish.accept if name not in asked]
@@ -237,12 +248,4 @@ def check_names(series: Series, rebased: Rebased, wish: Wish) -> None:
             f"--accept names {wrong[0]!r}, which nothing asks",
             hint="`vpatch rebase FROM TO --dry-run` lists what is asked, with names.",
             code="nothing-to-accept",
-        )
-    names = [patch.file for patch in series.patches]
-    unknown = [name for name in wish.keep if name not in names]
-    if unknown:
-        raise UsageError(
-            f"--keep names {unknown[0]!r}, which is no patch of {series.tag}",
-            hint=f"The patches: {', '.join(names) or 'none'}.",
-            code="no-such-patch",
         )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vpatch.errors import FindingError, UsageError
+from vpatch.patches.called import is_called
 from vpatch.pipeline import Upstream
 from vpatch.rebase.model import Entry, Question, Rebased
 from vpatch.rebase.resolution import refusal, resolution_of
@@ -55,7 +56,7 @@ def go_on(repo: Path, upstream: Upstream, ask: Ask, wish: Wish) -> Report:
         step = replace(step, options=options(wish_of(session, wish)))
         with ground_of(step, repo, upstream) as found:
             rebased, known = carried(found, repo, step)
-            verb.check_names(found.series, rebased, wish)
+            verb.check_names(rebased, wish)
             ends = (found.source, found.target)
             rebased = looked(found.git, rebased, *ends, upstream, between=wish.between)
             doubts = _doubts(rebased, session.stand.patch)
@@ -87,7 +88,7 @@ def _settled(session: Session) -> Session:
 def _skipped(session: Session, ask: Ask) -> Session:
     name = ask.skip
     stand = session.stand
-    if name != stand.patch and name not in (stand.patch[:4], stand.patch.removesuffix(".patch")):
+    if not (stand.patch and is_called(stand.patch, name)):
         raise UsageError(
             f"--skip names {name!r}, and the rebase stands at {stand.patch or 'its end'}",
             hint=f"Only the patch that conflicts can be left out: --skip {stand.patch}"

@@ -101,7 +101,7 @@ def carried(found: Ground, repo: Path, session: Session) -> tuple[Rebased, Resol
     known = verb.known_resolutions(repo, wish)
     choices = Choices(
         accept=wish.accept,
-        keep=wish.keep,
+        keep=verb.kept(found.series, wish),
         skip=session.skipped,
         resolved={name: one.files for name, one in session.settled.items()},
         recall=known.recall,
