@@ -19,6 +19,10 @@ from vpatch.smoke.run import Children, Start, _run
 
 Word = Literal["works", "wrong", "error", "went on", "silent", "none"]
 _BY_NAME = {case.name: case for case in DRAFTERS}
+_OTHER_CAUSE = (
+    "MRV2, or several GPUs: the CPU's runner dies of its own cause, `'CPUModelRunner' object has no "
+    "attribute 'drafter'`"
+)
 _TWO = "several ranks, which takes several GPUs"
 
 
@@ -98,7 +102,7 @@ PROBES = (
     Probe("ids-refused", ("llama-outside", "llama-repeated", "llama-descending"), refuses=True),
     Probe("ids-default", ("llama-no-ids",), warns=r"WARNING.*(default|\[2, 4, 5\])"),
     Probe("pipeline-parallel", ("llama-nested",), options={"pipeline_parallel_size": 2},
-          refuses=True),
+          refuses=True, why={"v0.32.0": _OTHER_CAUSE}),
     Probe("decode-context-parallel", why=dict.fromkeys(_ALL, _TWO)),
     Probe("extraction", why=dict.fromkeys(_ALL, "a connector that stores states")),
     Probe("cache-key", why=dict.fromkeys(_ALL, "two compiled starts that share a cache")),
@@ -175,11 +179,15 @@ def _one(
     did = ran(case, models, scratch, children, facts)
     if did is None:
         return Seen("none", text="no whole answer came")
+    log = (scratch / case.name / "log").read_text(errors="replace")
     if did["did"] == "error":
         went_on = probe.refuses and did["when"] != "config"
         text = " ".join(str(did["text"]).split())[:300]
-        return Seen("went on" if went_on else "error", did["when"], text)
-    log = (scratch / case.name / "log").read_text(errors="replace")
+        # Some releases take a first step to see how much memory it needs.
+        profiled = did["when"] == "load" and re.search(r"in (profile_run|_dummy_run)\b", log)
+        return Seen(
+            "went on" if went_on else "error", "first-step" if profiled else did["when"], text
+        )
     return _answered(probe, did, log)
 
 

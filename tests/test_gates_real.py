@@ -116,7 +116,7 @@ def test_a_series_mends_something(trees: Trees, tag: str) -> None:
 def test_a_release_takes_less_than_a_second(trees: Trees) -> None:
     begun = time.process_time()
     check_tree(trees(PINNED[-1]))
-    assert time.process_time() - begun < 1.5  # of CPU, with what else this machine does
+    assert time.process_time() - begun < 1.0  # of CPU
 
 
 # Of the patched v0.17.1: what the series adds, taken away again.

@@ -39,7 +39,9 @@ def _pipeline(subject: Subject) -> Found:
 
 
 def _loaded(subject: Subject) -> Found:
-    runner: Runner = "v2" if _uses_v2(subject) else "v1"
+    runner = subject.runner
+    if runner == subject.default_runner:
+        runner = "v2" if _uses_v2(subject) else "v1"
 
     def ask(made: Scene) -> Value:
         target = made.target()
