@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -148,7 +149,8 @@ def write_out(
         As ``run``.
     """
     tag = rebased.target
-    folder = wish.out.absolute() if wish.out else series_folder(repo, tag)
+    home = series_folder(repo, tag)
+    folder = Path(os.path.abspath(wish.out)) if wish.out else home  # noqa: PTH100 - ".." goes
     place = find_place(folder) if wish.commit else None
     pin = _pin_of(repo, tag)
     releases = every_source(tag, upstream, pin)
@@ -183,7 +185,7 @@ def write_out(
             take(place, commits, sorted({*ours, *rewritten.files}))
     start = found.source
     changes = range_diff(found.git, found.series, start.commit, start.kind, rebased)
-    return Written(folder, rewritten, new, commits, changes)
+    return Written(folder, rewritten, new, commits, changes, home)
 
 
 @contextmanager

@@ -126,8 +126,9 @@ def check_vacant(folder: Path) -> bool:
         return True
     if folder.exists() or folder.is_symlink():
         raise UsageError(
-            f"{folder} is in use, and nothing in it is going to be touched",
-            hint="Name a folder that does not exist with --worktree DIR.",
+            f"{folder}, where the conflict is to be resolved, is there already, and nothing in it "
+            "is going to be touched",
+            hint="Move it away, or name a folder that does not exist with --worktree DIR.",
             code="not-vacant",
         )
     if not folder.parent.is_dir():

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from vpatch.patches.export import NewSeries
 from vpatch.patches.rewrite import Rewritten
+from vpatch.patches.series import LISTING
 from vpatch.rebase.model import Question, Rebased, RebasedPatch
 from vpatch.rebase.rangediff import changed_rows
 from vpatch.rebase.resolutions import Resolutions
@@ -31,6 +32,7 @@ class Written:
     Attributes:
         commits: ``--commit``: the commits in the user's repository.
         range_diff: What git says of the old line and the new one.
+        home: Where the series of this release belongs.
     """
 
     folder: Path
@@ -38,6 +40,7 @@ class Written:
     new: NewSeries
     commits: tuple[str, ...] = ()
     range_diff: str = ""
+    home: Path | None = None
 
 
 def report(
@@ -163,7 +166,18 @@ def _told(written: Written) -> Iterator[str]:
         yield f"  {row}"
     for commit in written.commits:
         yield f"  commit {commit[:12]}"
-    yield f"  -> vpatch lint {written.rewritten.pin.tag}; vpatch check {written.rewritten.pin.tag}"
+    yield f"  -> {_look(written)}"
+
+
+def _look(written: Written) -> str:
+    """The next command: verbs know a series only where it belongs."""
+    tag, home = written.rewritten.pin.tag, written.home
+    if home in (None, written.folder):
+        return f"vpatch lint {tag}; vpatch check {tag}"
+    folder = shlex.quote(str(written.folder))
+    if not (home / LISTING).is_file():
+        return f"Take it: cp -r {folder} {shlex.quote(str(home))}; vpatch lint {tag}"
+    return f"Compare: git diff --no-index {shlex.quote(str(home))} {folder}"
 
 
 def _row(patch: RebasedPatch) -> tuple[str, str, str]:

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from vpatch.errors import FindingError, UsageError
+from vpatch.patches.repo import series_folder
+from vpatch.patches.series import LISTING
 from vpatch.patches.swap import making, tidy
 from vpatch.pipeline import Upstream
 from vpatch.rebase.model import Rebased
@@ -74,7 +76,11 @@ def _begin(
         # Its file first: a worktree that nobody knows of would be in the way for ever.
         save(repo, session)
         _lay_out(found, repo, session)
-    return began(session, rebased, known, markdown=wish.markdown)
+    home = series_folder(repo, session.target)
+    taken = (home / LISTING).is_file() and wish.out is None and not wish.replace
+    return began(
+        session, rebased, known, in_the_way=home if taken else None, markdown=wish.markdown
+    )
 
 
 def _lay_out(found: Ground, repo: Path, session: Session) -> None:

@@ -95,9 +95,18 @@ def _data(
 
 
 def began(
-    session: Session, rebased: Rebased, known: Resolutions, *, markdown: bool = False
+    session: Session,
+    rebased: Rebased,
+    known: Resolutions,
+    *,
+    in_the_way: Path | None = None,
+    markdown: bool = False,
 ) -> Report:
-    """A session at its first conflict."""
+    """A session at its first conflict.
+
+    Args:
+        in_the_way: A series that is where the new one is to be written, and may not go.
+    """
     whole = report(rebased, known=known, markdown=markdown)
     data = _data(session, rebased, known, ())
     if markdown:
@@ -106,8 +115,16 @@ def began(
         *_without_hint(rebased, known),
         *map(plain, _upstream(session, rebased)),
         *map(plain, _told(session)),
+        plain(_way_out(in_the_way)) if in_the_way else None,
     )
     return replace(whole, data=data, text=text)
+
+
+def _way_out(folder: Path) -> str:
+    return (
+        f"{folder} holds a series already: give --continue, at the end at latest, --out DIR to "
+        "write elsewhere, or --replace to let it go"
+    )
 
 
 def _without_hint(rebased: Rebased, known: Resolutions) -> Iterator[Any]:
@@ -149,8 +166,7 @@ def asked(
     stored: Sequence[str] = (),
 ) -> Report:
     """Questions that have to be answered before the session goes on."""
-    names = " ".join(f"--accept {shlex.quote(each.name)}" for each in questions)
-    command = f"vpatch rebase --continue {session.target} {names}"
+    advice = _how_to_answer(session, questions)
     first = questions[0]
     place = f"{first.path}:{first.line}" if first.line else first.path
     rest = f" (and {len(questions) - 1} more)" if questions[1:] else ""
@@ -159,14 +175,26 @@ def asked(
     data["error"] = {
         "code": "question",
         "message": f"{place}: {first.text}{rest}",
-        "hint": f"Look at each; mend it in {session.worktree}, or: {command}",
+        "hint": advice,
     }
     text = lines(
         *(plain(f"{place}: stored") for place in stored),
         *(plain(line) for each in questions for line in _asked(each)),
-        plain(f"  -> Look at each. Mend it in {session.worktree}, or: {command}"),
+        plain(f"  -> {advice}"),
     )
     return Report("rebase", data, text, exit_code=1)
+
+
+def _how_to_answer(session: Session, questions: Sequence[Question]) -> str:
+    names = " ".join(f"--accept {shlex.quote(each.name)}" for each in questions)
+    command = f"vpatch rebase --continue {session.target} {names}"
+    if session.stand.patch:
+        return f"Look at each. Mend it in {session.worktree}, or: {command}"
+    return (
+        f"Look at each, then: {command}. What has to be mended is mended behind that, with "
+        f"vpatch edit {session.target}: no patch waits in {session.worktree} any more, and "
+        "nothing is taken from there."
+    )
 
 
 def _asked(question: Question) -> Iterator[str]:
@@ -192,7 +220,8 @@ def ended(done: Report, session: Session, stored: Sequence[str], left: Sequence[
 def aborted(session: Session) -> Report:
     """A session that was taken back."""
     to = session.target
-    said = f"{session.source} -> {to} is taken back; {session.worktree} is as it was before"
+    now = "empty, as it was" if session.was_there else "gone"
+    said = f"{session.source} -> {to} is taken back; {session.worktree} is {now}"
     data = {"from": session.source, "to": to, "aborted": True, "worktree": str(session.worktree)}
     return Report("rebase", data, plain(said))
 
@@ -246,4 +275,7 @@ def _waits(session: Session) -> Iterator[str]:
     except FindingError as error:
         yield error.message
     else:
-        yield f"ready: vpatch rebase --continue {to}"
+        if session.stand.patch:
+            yield f"ready: vpatch rebase --continue {to}"
+        else:
+            yield f"no conflict is left: vpatch rebase --continue {to} ends it, or asks"
