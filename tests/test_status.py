@@ -260,8 +260,9 @@ def test_what_an_earlier_error_hides_is_unknown() -> None:
     assert "hides it" in found.why
 
 
-def test_a_gate_counts_for_the_topic_that_mends_it_in_this_series() -> None:
-    failing = gates(pipeline_parallel="fail")
+@pytest.mark.parametrize("gate", ["pipeline_parallel", "drafter_fc"])
+def test_a_gate_counts_for_the_topic_that_mends_it_in_this_series(gate: str) -> None:
+    failing = gates(**{gate: "fail"})
     newer = {"aux-layers": ("a",)}
     assert cell(bare=failing, patches=newer, topic="eagle3-interface").word == "upstream"
     assert cell(bare=failing, patches=newer).needed

@@ -44,7 +44,7 @@ TOPICS = (
             "drafter": "what the target is for",
             "embeddings": "the drafter takes them from the target",
             "states": "what is handed over",
-            "drafter-fc": "as many states have to fit as are handed over",
+            "drafter-fc": "as many states as are handed over; up to v0.17.1 mended here",
             "pipeline-parallel": "stages lose states; up to v0.17.1 mended here",
             "calls": "what runners ask of a target, it has to have",
         },
@@ -72,6 +72,7 @@ TOPICS = (
             "states-at-ends": "the ids 0 and `number of layers`",
             "states-pair": "ids that no layer has",
             "pipeline-parallel": "stages lose states; from v0.26.0 on mended here",
+            "drafter-fc": "as many states as there are ids; from v0.26.0 on mended here",
             "dead-methods": "a getter of the layers that nobody calls",
         },
         checks={

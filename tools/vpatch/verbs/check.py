@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import RenderableType
@@ -13,11 +14,28 @@ from vpatch.errors import UsageError
 from vpatch.gates.check import GATES, Checked, check_tree
 from vpatch.gates.gate import Verdict
 from vpatch.gates.tree import Tree, of_folder, of_git, of_installation
-from vpatch.patches.repo import pinned_tags
+from vpatch.patches.repo import pinned_tags, series_folder
+from vpatch.patches.series import Series
 from vpatch.pipeline import Upstream
 from vpatch.report import Report, lines, plain, table
+from vpatch.status.topics import topics_of_gate
 from vpatch.tags import parse_tag
 from vpatch.upstream.mirror import Mirror
+
+
+@dataclass(frozen=True)
+class _Series:
+    """The series of the release that is looked at.
+
+    Attributes:
+        topics: Those that it carries.
+        bare: It is the release as it is that was looked at.
+    """
+
+    tag: str
+    topics: tuple[str, ...]
+    bare: bool
+
 
 _SIGNS = {"pass": "ok", "fail": "FAIL", "not-applicable": "-"}
 
@@ -33,7 +51,9 @@ def run(tags: Sequence[str], repo: Path, upstream: Upstream, *, bare: bool) -> R
     """
     pins = pinned_tags(repo)
     names = [parse_tag(tag) for tag in tags] or pins
-    return report([check_tree(_release(tag, repo, upstream, pins, bare=bare)) for tag in names])
+    trees = [_release(tag, repo, upstream, pins, bare=bare) for tag in names]
+    series = _Series(names[0], _topics(repo, names[0]), bare=bare) if names[0] in pins else None
+    return report([check_tree(tree) for tree in trees], series)
 
 
 def run_folder(folder: Path) -> Report:
@@ -70,23 +90,38 @@ def _release(tag: str, repo: Path, upstream: Upstream, pins: Sequence[str], *, b
     return of_git(mirror.git, release.tree, f"{tag} unpatched")
 
 
-def report(checked: Sequence[Checked]) -> Report:
-    """What was found, for people and machines."""
+def _topics(repo: Path, tag: str) -> tuple[str, ...]:
+    return Series.read(series_folder(repo, tag), tag).topics
+
+
+def report(checked: Sequence[Checked], series: _Series | None = None) -> Report:
+    """What was found, for people and machines.
+
+    Args:
+        series: That of the first release; None where it has none.
+    """
     return Report(
         "check",
         {"trees": [each.as_dict() for each in checked]},
-        _one(checked[0]) if len(checked) == 1 else _many(checked),
+        _one(checked[0], series) if len(checked) == 1 else _many(checked, series),
         exit_code=1 if any(each.failed for each in checked) else 0,
     )
 
 
-def _one(checked: Checked) -> RenderableType:
+def _one(checked: Checked, series: _Series | None) -> RenderableType:
     rows = [_row(each) for each in checked.verdicts]
     return lines(
         table(("gate", "verdict", "when", "topic", "upstream", "place"), rows),
-        *(plain(text) for each in checked.failed for text in _told(each)),
-        plain(_summary(checked)),
+        *(plain(text) for each in checked.failed for text in _told(each, series)),
+        plain(_summary(checked, series)),
+        *(plain(text) for text in _next_step(checked, series)),
     )
+
+
+def _next_step(checked: Checked, series: _Series | None) -> Iterator[str]:
+    if checked.failed and series is not None and series.bare:
+        tag = series.tag
+        yield f"  -> with its series: vpatch check {tag}; as a wheel: vpatch build {tag}"
 
 
 def _row(verdict: Verdict) -> tuple[str, ...]:
@@ -103,7 +138,7 @@ def _row(verdict: Verdict) -> tuple[str, ...]:
     )
 
 
-def _told(verdict: Verdict) -> Iterator[str]:
+def _told(verdict: Verdict, series: _Series | None) -> Iterator[str]:
     found = verdict.found
     yield ""
     yield f"{verdict.gate.name}: {verdict.gate.asks}: {_when(verdict)}"
@@ -114,11 +149,18 @@ def _told(verdict: Verdict) -> Iterator[str]:
     for each in found.evidence:
         yield f"  {each}"
     mends = [
-        f"topic {verdict.gate.topic}" if verdict.gate.topic else "",
+        f"topic {_topic(verdict, series)}" if verdict.gate.topic else "",
         f"upstream since {verdict.gate.upstream}" if verdict.gate.upstream else "",
     ]
     known = " or ".join(filter(None, mends))
     yield f"  -> mended by {known}" if known else "  -> nothing of this project mends it"
+
+
+def _topic(verdict: Verdict, series: _Series | None) -> str:
+    """The topic whose patches mend it, in this series: they moved between topics."""
+    gate = verdict.gate
+    carried = series.topics if series else ()
+    return next((one for one in topics_of_gate(gate.name) if one in carried), gate.topic)
 
 
 def _when(verdict: Verdict) -> str:
@@ -130,20 +172,21 @@ def _when(verdict: Verdict) -> str:
     )
 
 
-def _summary(checked: Checked) -> str:
+def _summary(checked: Checked, series: _Series | None) -> str:
     words = Counter(each.found.word for each in checked.verdicts)
+    name = f"{checked.name} with its series" if series and not series.bare else checked.name
     return (
-        f"{checked.name} (runner {checked.runner}): {words['pass']} gates pass, "
+        f"{name} (runner {checked.runner}): {words['pass']} gates pass, "
         f"{words['fail']} fail, {words['not-applicable']} do not apply"
     )
 
 
-def _many(checked: Sequence[Checked]) -> RenderableType:
+def _many(checked: Sequence[Checked], series: _Series | None) -> RenderableType:
     rows = [
         (gate.name, *(_SIGNS[each.verdicts[number].found.word] for each in checked))
         for number, gate in enumerate(GATES)
     ]
     return lines(
         table(("gate", *(each.name for each in checked)), rows),
-        *(plain(_summary(each)) for each in checked),
+        *(plain(_summary(each, series)) for each in checked),
     )
