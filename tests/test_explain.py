@@ -436,6 +436,14 @@ def test_nothing_known() -> None:
     assert (told_["ok"], told_["error"]["code"]) == (False, "unknown-error")
 
 
+def test_a_log_file_is_to_come_on_stdin(tmp_path: Path) -> None:
+    log = tmp_path / "the log"
+    log.write_text("ValueError: none\n")
+    ran = run(str(log))
+    assert ran.returncode == 1
+    assert f"vpatch explain - < '{log}'".encode() in ran.stderr
+
+
 @pytest.mark.parametrize("stdin", [b"", b" \n\t\n", b"\x1b[31m"])
 def test_no_text(stdin: bytes) -> None:
     ran = run("-", stdin=stdin)

@@ -54,6 +54,19 @@ def test_what_works(folders: tuple[str, ...]) -> None:
     }  # fmt: skip
 
 
+def test_a_config_in_the_place_of_its_folder(folders: tuple[str, ...]) -> None:
+    folder = folders[1]
+    code, found = run("--target", f"{folder}/config.json", *folders[2:], "--tag", "v0.33.0")
+    assert (code, found["error"]["hint"]) == (2, f"Name its folder: {folder}")
+
+
+def test_a_release_without_a_series(folders: tuple[str, ...]) -> None:
+    code, found = run(*folders, "--tag", "v0.18.0")
+    assert (code, found["error"]["code"]) == (2, "no-pin")
+    assert "--unpatched" in found["error"]["hint"]
+    assert run(*folders, "--tag", "v0.18.0", "--unpatched")[0] in (0, 1)
+
+
 def test_what_does_not(folders: tuple[str, ...]) -> None:
     code, found = run(*folders, "--tag", "0.17.1", "--unpatched")
     assert (code, found["verdict"], found["when"]) == (1, "error", "config")

@@ -161,16 +161,37 @@ def test_pipeline_stages(release: str, tmp_path: Path) -> None:
 
 
 def test_context_ranks_that_mix_heads(tmp_path: Path) -> None:
+    llama, mla = ({**one, "num_attention_heads": 8} for one in (LLAMA, MLA))
     mixed, whole = Parallel(tensor=8, context=8), Parallel(tensor=8, context=4)
-    assert _first(preflight(tmp_path, LLAMA, "0.33.0", parallel=mixed, runner="v1")) == (
+    assert _first(preflight(tmp_path, llama, "0.33.0", parallel=mixed, runner="v1")) == (
         "context-parallel",
         "wrong-result",
         "never",
     )
-    patched = preflight(tmp_path, LLAMA, "0.33.0", parallel=mixed, patched=True)
+    patched = preflight(tmp_path, llama, "0.33.0", parallel=mixed, patched=True)
     assert _first(patched) == ("context-parallel", "error", "config")
-    assert preflight(tmp_path, LLAMA, "0.33.0", parallel=whole, patched=True).word == "works"
-    assert preflight(tmp_path, MLA, "0.33.0", parallel=mixed, patched=True).word == "works"
+    assert preflight(tmp_path, llama, "0.33.0", parallel=whole, patched=True).word == "works"
+    assert preflight(tmp_path, mla, "0.33.0", parallel=mixed, patched=True).word == "works"
+
+
+@pytest.mark.parametrize(("ranks", "fewer"), [(3, 2), (8, 4), (1024, 4)])
+def test_ranks_that_do_not_share_out_the_heads(ranks: int, fewer: int, tmp_path: Path) -> None:
+    """vLLM says so of the drafter first: its config is verified before the engine's."""
+    many = Parallel(tensor=ranks)
+    verdict = preflight(tmp_path, LLAMA, "0.33.0", parallel=many, patched=True)
+    assert _first(verdict) == ("tensor-parallel", "error", "config")
+    assert verdict.options == (f"--tensor-parallel-size {fewer}",)
+    assert verdict.first is not None
+    assert verdict.first.said == (
+        f"Total number of attention heads (4) must be divisible by tensor parallel size ({ranks})"
+    )
+    text = {**TARGET["text_config"], "num_attention_heads": 4}
+    wide = {**LLAMA, "num_attention_heads": 1024 * 3}
+    of_target = preflight(
+        tmp_path, wide, "0.33.0", parallel=many, target={**TARGET, "text_config": text}
+    )
+    assert of_target.first is not None
+    assert "the target's 4 attention heads" in of_target.first.why
 
 
 def test_rope_without_yarn_dies_until_v0_28(tmp_path: Path) -> None:

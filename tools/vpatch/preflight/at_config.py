@@ -7,7 +7,7 @@ from typing import Any
 
 from vpatch.preflight.case import NUMBERINGS, OUTPUT, Case
 from vpatch.preflight.drafter import IDS, NUM_STATES, NUMBERING, OTHERS
-from vpatch.preflight.target import KNOWN_TEXT_MODELS
+from vpatch.preflight.target import KNOWN_TEXT_MODELS, heads_of
 from vpatch.preflight.verdict import Problem, Remedy, When
 
 _NO_ARCHITECTURE = "are not supported for now."
@@ -26,6 +26,7 @@ def problems(case: Case) -> Iterator[Problem]:
     yield from _config_class(case)
     yield from _architecture(case)
     yield from _quantisation(case)
+    yield from _ranks(case, "its", heads_of(case.drafter.config))
     yield from _pipeline(case)
     if not _accepts(case):
         yield Problem(
@@ -41,6 +42,7 @@ def problems(case: Case) -> Iterator[Problem]:
     if case.release.checks:
         yield from _checked(case)
     yield from _context(case)
+    yield from _ranks(case, "the target's", case.target.heads)
 
 
 def _accepts(case: Case) -> bool:
@@ -151,6 +153,24 @@ def _quantisation(case: Case) -> Iterator[Problem]:
             f"vLLM has no quantisation {method}",
             text=(f"Unknown quantization method: {method}",),
         )
+
+
+def _ranks(case: Case, whose: str, heads: int) -> Iterator[Problem]:
+    ranks = case.parallel.tensor
+    if heads % ranks == 0:
+        return
+    fewer = next(number for number in range(ranks, 0, -1) if heads % number == 0)
+    yield Problem(
+        "tensor-parallel",
+        "error",
+        "config",
+        f"{whose} {heads} attention heads cannot be shared out among {ranks} ranks",
+        text=(
+            f"Total number of attention heads ({heads}) must be divisible by tensor parallel size "
+            f"({ranks})",
+        ),
+        remedy=Remedy("option", f"--tensor-parallel-size {fewer}"),
+    )
 
 
 def _pipeline(case: Case) -> Iterator[Problem]:

@@ -153,7 +153,11 @@ def _unknown(case: Case) -> Iterator[Problem]:
     mla_of_ours = case.drafter.kind == "mla" and case.release.version.release < (0, 18)
     text = (f"There is no module or parameter named '{module}'",)
     if case.release.loader == "KeyError":
-        text = ("The drafter has no parameter for weight",) if mla_of_ours else (f"KeyError: '{found}'",)
+        text = (
+            ("The drafter has no parameter for weight",)
+            if mla_of_ours
+            else (f"KeyError: '{found}'",)
+        )
     yield Problem(
         "norms" if own else "weights",
         "error",

@@ -122,7 +122,9 @@ def read_checkpoint(name: str, *, weights: bool) -> Checkpoint:
     if not local and (folder.exists() or not _HUB_ID.fullmatch(name)):
         raise UsageError(
             f"{name} is no folder, and no OWNER/NAME of a hub",
-            hint="Name a checkpoint's folder, or a repository as moonshotai/Kimi-K2.5.",
+            hint=f"Name its folder: {folder.parent}"
+            if folder.is_file()
+            else "Name a checkpoint's folder, or a repository as moonshotai/Kimi-K2.5.",
             code="no-checkpoint",
         )
     if not local:

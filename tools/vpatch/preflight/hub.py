@@ -8,6 +8,8 @@ and certificates are those of pip's configuration, and so that no more is read t
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 from collections.abc import Callable, Mapping
 
 import requests
@@ -131,7 +133,8 @@ def _hub() -> tuple[Callable[[str, str], str], Mapping[str, str]]:
     except ImportError as error:
         raise UsageError(
             f"a repository of a hub takes huggingface_hub ({error})",
-            hint="pip install 'vpatch[hub]', or name a local folder.",
+            hint=f"{shlex.quote(sys.executable)} -m pip install huggingface_hub, "
+            "or name a local folder.",
             code="no-hub",
         ) from None
     # Its own build_hf_headers asks the hub for more than we need.

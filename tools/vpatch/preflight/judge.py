@@ -121,9 +121,10 @@ def _tables(case: Case) -> str:
 def _memory(case: Case) -> str:
     found = memory_of(case)
     ranks = case.parallel.tensor
+    where = f"each of {ranks} ranks" if ranks > 1 else "one rank"
     return (
         f"{told(found.weights)} of weights, {told(found.cache)} of KV cache a token, "
-        f"{told(found.buffers)} of buffers at {STEP_TOKENS} tokens a step; on each of {ranks}"
+        f"{told(found.buffers)} of buffers at {STEP_TOKENS} tokens a step; on {where}"
     )
 
 

@@ -27,6 +27,7 @@ class Target:
         dtype: As the config has it; bfloat16 where it has none.
         special: The ids of special tokens that it names.
         tokenizer: As Checkpoint's.
+        heads: Attention heads of the text model; 0 where its config does not say.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Target:
     dtype: str
     special: Mapping[str, Any]
     tokenizer: Mapping[str, str]
+    heads: int = 0
 
     @property
     def default_layers(self) -> tuple[int, ...]:
@@ -69,7 +71,14 @@ def read_target(checkpoint: Checkpoint) -> Target:
         dtype=dtype_of(text) or dtype_of(config) or "bfloat16",
         special=special_tokens(config) or special_tokens(text),
         tokenizer=checkpoint.tokenizer,
+        heads=heads_of(text),
     )
+
+
+def heads_of(config: Mapping[str, Any]) -> int:
+    """``num_attention_heads``, or 0: nothing here needs it but the number of ranks."""
+    value = config.get("num_attention_heads")
+    return value if type(value) is int and value > 0 else 0
 
 
 def word(config: Mapping[str, Any], name: str) -> str:

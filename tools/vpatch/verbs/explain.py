@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -52,13 +53,22 @@ def run(text: str, repo: Path | None) -> Report:
     if not matches:
         raise FindingError(
             f"no gate, no question of preflight and no refusal of a series says {_short(said)!r}",
-            hint="What your vLLM will do is told by vpatch check --installed python3, and what a "
+            hint=f"It is a file: vpatch explain - < {shlex.quote(said)}"
+            if _is_file(said)
+            else "What your vLLM will do is told by vpatch check --installed python3, and what a "
             "drafter will do by vpatch preflight; the cause may stand further up: "
             "tail -n 200 LOG | vpatch explain -",
             code="unknown-error",
         )
     data = {"text": said, "matches": [match.as_dict() for match in matches]}
     return Report("explain", data, _text(matches))
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long, or no name at all
+        return False
 
 
 def _read() -> str:

@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from vpatch.errors import UsageError
-from vpatch.patches.repo import pinned
+from vpatch.patches.repo import pinned_tags
 from vpatch.preflight.case import NUMBERINGS, Case, Parallel
 from vpatch.preflight.checkpoint import read_checkpoint
 from vpatch.preflight.drafter import IDS, NUMBERING, read_drafter
@@ -25,7 +25,7 @@ from vpatch.preflight.releases import NEWEST, Runner, facts_of
 from vpatch.preflight.target import read_target
 from vpatch.preflight.verdict import WHEN, Verdict
 from vpatch.report import Report, lines, plain, table
-from vpatch.tags import version_of
+from vpatch.tags import parse_tag, version_of
 
 _WORDS: Mapping[str, str] = {
     "works": "works",
@@ -85,8 +85,18 @@ def _release(wish: Wish, repo: Path | None) -> tuple[Version, bool]:
             hint="vpatch preflight --help",
         )
     if not wish.unpatched and repo is not None:
-        pinned(repo, wish.tag)  # a tag without a series is told as everywhere
+        _check_series(repo, wish.tag)
     return version_of(wish.tag), not wish.unpatched
+
+
+def _check_series(repo: Path, tag: str) -> None:
+    if parse_tag(tag) not in pinned_tags(repo):
+        raise UsageError(
+            f"{parse_tag(tag)} has no pin in {repo / 'patches'}",
+            hint="Ask about the release as it is, with --unpatched, or about one of "
+            f"{', '.join(pinned_tags(repo)) or 'none'}.",
+            code="no-pin",
+        )
 
 
 def _options(given: str | None) -> dict[str, Any]:
