@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,14 @@ TREE = {
 }
 TORCH = "torch==2.13.0"
 PATCHED = {"csrc/ops.cu": b"new\n", "vllm/models/deep.py": b"x = 1\n"}
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell starts what runs in the background with SIGINT ignored, and children inherit it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -117,6 +127,7 @@ def test_a_failing_build_shows_its_last_lines(
     assert not list((tmp_path / "out").iterdir())
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_build_takes_its_compilers_along(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
