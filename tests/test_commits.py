@@ -130,6 +130,8 @@ BAD: Mapping[str, tuple[str | bytes, str, int | None]] = {
     "case 5: subject:": ("s\n\nsubject: other\n", "in-body-header", 3),
     "case 6: a prefix": ("[x] s\n\nbody\n", "lost-prefix", 1),
     "case 6: PATCH": ("[PATCH] s\n\nbody\n", "lost-prefix", 1),
+    "a fixup": ("fixup! s\n\nbody\n", "fixup", 1),
+    "a squash": ("squash! s\n\nbody\n", "fixup", 1),
     "case 6: Re:": ("Re: s\n\nbody\n", "lost-prefix", 1),
     "a mail's start": ("s\n\nbody\nFrom here on\n", "second-mail", 4),
     "case 19: no message": ("", "no-subject", None),

@@ -575,7 +575,7 @@ def test_the_command_and_its_object(project: Project, capfd: pytest.CaptureFixtu
     work = project.worktree()
     arguments = ("export", TAG, "--from", str(work), "--repo", str(project.repo))
     assert vpatch(*arguments, "--check") == 0
-    assert "5 kept; nothing changes, revision 1" in capfd.readouterr().out
+    assert capfd.readouterr().out == f"{TAG}: 5 kept; nothing changes, revision 1\n"
     committed(work, {"vllm/x.py": b"x\n"}, f"x: say x\n\n{TRAILERS}")
     assert vpatch(*arguments, "--check", "--json") == 1
     answer = json.loads(capfd.readouterr().out)
@@ -585,7 +585,9 @@ def test_the_command_and_its_object(project: Project, capfd: pytest.CaptureFixtu
     assert (answer["schema"], answer["ok"], answer["written"]) == ("vpatch/export/1", False, False)
     assert answer["patches"][-1] == {"change": "added", "file": "0006-x-say-x.patch", "was": ""}
     assert vpatch(*arguments) == 0
-    assert "5 kept, 1 added; revision 1 -> 2" in capfd.readouterr().out
+    out = capfd.readouterr().out
+    assert "5 kept, 1 added; revision 1 -> 2" in out
+    assert [line.split()[0] for line in out.splitlines()] == ["change", "added", f"{TAG}:"]
     rearranged(work, [1])
     assert vpatch(*arguments, "--json") == 1
     answer = json.loads(capfd.readouterr().out)

@@ -97,6 +97,9 @@ class CommitObject:
         return Finding(commit_name(self.id), line, code, f"{message} ({self.subject[:60]!r})")
 
 
+_FIXUPS = ("fixup! ", "squash! ", "amend! ")  # what git commit --fixup and --squash write
+
+
 def object_findings(one: CommitObject, tree_before: str) -> Iterator[Finding]:
     """What keeps a commit from becoming a mail, told from the commit alone."""
     if one.tree == tree_before:
@@ -125,6 +128,9 @@ def _line_findings(one: CommitObject) -> Iterator[Finding]:
     lost = lost_prefix(f"[PATCH] {one.subject}")
     if lost:
         yield one.found("lost-prefix", f"has a subject of which git am would drop `{lost}`", 1)
+    if one.subject.startswith(_FIXUPS):
+        message = "waits for its commit: git rebase -i --autosquash BASE folds it in"
+        yield one.found("fixup", message, 1)
     for number, line in enumerate(lines[1:], start=2):
         if ends_message(line.encode() + b"\n"):
             message = f"has a line {line[:40]!r} in its message, at which git am ends it: indent it"

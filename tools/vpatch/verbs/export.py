@@ -13,7 +13,7 @@ from vpatch import pipeline
 from vpatch.errors import FindingError, UsageError
 from vpatch.patches.base import Base, find_base
 from vpatch.patches.commits import Commit, read_commits
-from vpatch.patches.export import NewSeries, export
+from vpatch.patches.export import KEPT, NewSeries, export
 from vpatch.patches.repo import pinned, series_folder
 from vpatch.patches.repository import Repository, find_repository, scratch_repository
 from vpatch.patches.rewrite import Rewritten, Wanted, verified, write
@@ -153,7 +153,7 @@ def named(names: Sequence[str]) -> str:
 
 
 def change_rows(rows: Collection[dict[str, str]]) -> list[tuple[str, str, str]]:
-    """Rows of a table: what became of each patch."""
+    """Rows of a table: what became of each patch that is not as it was."""
     return [
         (
             row["change"],
@@ -161,6 +161,7 @@ def change_rows(rows: Collection[dict[str, str]]) -> list[tuple[str, str, str]]:
             f"was {row['was']}" if row["was"] and row["file"] not in ("", row["was"]) else "",
         )
         for row in rows
+        if row["change"] != KEPT
     ]
 
 
@@ -196,8 +197,9 @@ def _report(
         "revision": rewritten.pin.revision,
         "patches": list(new.rows),
     }
+    shown = change_rows(new.rows)
     text: RenderableType = lines(
-        table(("change", "patch", ""), change_rows(new.rows)) if new.rows else None,
+        table(("change", "patch", ""), shown) if shown else None,
         plain(summary(tag, before, rewritten, new, check=check)),
     )
     return Report("export", data, text, exit_code=1 if check and rewritten.changed else 0)

@@ -241,12 +241,13 @@ def _report(result: _Result) -> Report:
 
 def _text(result: _Result, findings: Sequence[Finding]) -> RenderableType:
     rows = [(one.verdict, one.origin, one.subject) for one in result.imported]
+    changed = change_rows(result.new.rows)
     tag = result.rewritten.pin.tag
     return lines(
         table(("verdict", "from", "subject"), rows) if rows else None,
         *(plain(f"left out: {line}") for line in result.left_out),
         *(plain(f"{one.origin}: {note}") for one in result.imported for note in one.notes),
-        table(("change", "patch", ""), change_rows(result.new.rows)) if result.new.rows else None,
+        table(("change", "patch", ""), changed) if changed else None,
         *(plain(f"still to mend: {finding}") for finding in findings),
         plain(summary(tag, result.revision_before, result.rewritten, result.new, check=False)),
     )

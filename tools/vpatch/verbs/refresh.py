@@ -66,7 +66,7 @@ def _report(before: int, done: Refreshed, rewritten: Rewritten, *, check: bool) 
         {**row, "verdict": applied.verdict}
         for row, applied in zip(done.new.rows, done.verdicts, strict=True)
     ]
-    shown = [row for row in done.new.rows if row["change"] != "kept"]
+    shown = change_rows(done.new.rows)
     data = {
         "tag": tag,
         "changed": rewritten.changed,
@@ -75,7 +75,7 @@ def _report(before: int, done: Refreshed, rewritten: Rewritten, *, check: bool) 
         "patches": rows,
     }
     text = lines(
-        table(("change", "patch", ""), change_rows(shown)) if shown else None,
+        table(("change", "patch", ""), shown) if shown else None,
         plain(summary(tag, before, rewritten, done.new, check=check)),
     )
     return Report("refresh", data, text, exit_code=1 if check and rewritten.changed else 0)
