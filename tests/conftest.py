@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -138,3 +140,11 @@ def hostile_git_config(hermetic: None) -> Path:
         (folder / "reference-transaction").write_text("#!/bin/sh\nexit 1\n")
         (folder / "reference-transaction").chmod(0o755)
     return home
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell starts what runs in the background with SIGINT ignored, and children inherit it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -160,6 +160,7 @@ def test_a_series_that_is_not_its_pin_is_refused(copy: Path) -> None:
     assert one_object(ran)["error"]["code"] == "series-changed"
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_exits_130_and_leaves_no_traceback(tmp_path: Path) -> None:
     # An index that never answers: the command waits until it is interrupted.
     env = {

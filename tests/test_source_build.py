@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
 import venv
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,14 +49,6 @@ TREE = {
 }
 TORCH = "torch==2.13.0"
 PATCHED = {"csrc/ops.cu": b"new\n", "vllm/models/deep.py": b"x = 1\n"}
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """A shell starts what runs in the background with SIGINT ignored, and children inherit it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def by_quilts_patch(folder: Path, raw: bytes) -> tuple[bool, bytes]:
     for name in ("a", "b"):
         (folder / f"vllm/{name}.py").write_bytes(numbered(9))
     done = subprocess.run(
-        ["patch", "-p1", "-f", "--fuzz=0", "--no-backup-if-mismatch"],
+        [shutil.which("patch") or "patch", "-p1", "-f", "--fuzz=0", "--no-backup-if-mismatch"],
         input=raw, cwd=folder, capture_output=True, check=False,
     )  # fmt: skip
     return done.returncode == 0, (folder / "vllm/b.py").read_bytes()
