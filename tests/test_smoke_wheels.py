@@ -158,8 +158,8 @@ def test_a_tag_needs_a_repository_and_a_pin(upstream: Upstream, tmp_path: Path) 
     with pytest.raises(UsageError, match=r"v0\.17\.1 has no pin") as caught:
         find("v0.17.1", upstream, repo=tmp_path)
     assert caught.value.hint == (
-        "Nearest pins: v0.16.0, v0.18.0. `vpatch rebase FROM v0.17.1` carries the series of another "
-        "release to it. --unpatched tries the release as it is."
+        "Nearest pins: v0.16.0, v0.18.0. `vpatch rebase FROM v0.17.1` carries the series of "
+        "another release to it. --unpatched tries the release as it is."
     )
 
 
