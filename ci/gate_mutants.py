@@ -158,14 +158,19 @@ def static(tags: tuple[str, ...]) -> None:
 @click.argument("tag")
 @click.option("--scratch", type=click.Path(path_type=Path), required=True, help="Kept.")
 @click.option("--only", default="", help="Mutants whose name holds this.")
+@click.option("--green", is_flag=True, help="Those that no gate sees.")
 @click.option("--again", is_flag=True, help="Those with a result too.")
-def engine(tag: str, scratch: Path, only: str, again: bool) -> None:
+def engine(tag: str, scratch: Path, only: str, green: bool, again: bool) -> None:
     """Starts engines, one after the other; what was found is kept."""
     from gate_engine import Lab  # noqa: PLC0415 - the static half needs none of it
 
     source = upstream()
     _, found = mutants(tag, source)
-    lab = Lab(tag, ROOT, source, scratch.absolute(), sorted({each.path for each in found}))
+    files = {each.path for each in found}
+    seen = {each["key"] for each in read_list().get(tag, []) if each["red"]}
+    if green:
+        found = [each for each in found if each.key not in seen]
+    lab = Lab(tag, ROOT, source, scratch.absolute(), sorted(files))
     results = scratch / "results"
     results.mkdir(exist_ok=True)
     try:

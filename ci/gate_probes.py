@@ -20,8 +20,8 @@ from vpatch.smoke.run import Children, Start, _run
 Word = Literal["works", "wrong", "error", "went on", "silent", "none"]
 _BY_NAME = {case.name: case for case in DRAFTERS}
 _OTHER_CAUSE = (
-    "MRV2, or several GPUs: the CPU's runner dies of its own cause, `'CPUModelRunner' object has no "
-    "attribute 'drafter'`"
+    "MRV2, or several GPUs: the CPU's runner dies of its own cause, "
+    "`'CPUModelRunner' object has no attribute 'drafter'`"
 )
 _TWO = "several ranks, which takes several GPUs"
 

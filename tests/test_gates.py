@@ -87,7 +87,7 @@ MUTANTS = [
     (_DRAFTER, "config.hidden_size * count", "config.hiden_size * count", "known-attributes",
      "after load", "no attribute 'hiden_size'"),
     (_PROPOSER, "config.image_token_index =", "config.image_tokn_index =", "known-attributes",
-     "never", "nothing of the tree reads"),
+     "after load", "no attribute 'image_token_index'"),
     (_DRAFTER, "def combine_hidden_states", "def combine_hiden_states", "known-methods", "never",
      "Eagle3LlamaForCausalLM.combine_hiden_states: nothing of the tree calls it"),
     (_DRAFTER, "class LlamaModel(nn.Module)", "class LlamaModel(object)", "modules", "after load",

@@ -55,7 +55,8 @@ def _attributes(subject: Subject) -> Found:
         (module, node)
         for module in modules(subject)
         for node in _halves(_candidates(subject, module))
-        if node.attr.encode() not in _own_words(subject, module)
+        if (isinstance(node.ctx, ast.Load) or module.dotted in _setting(subject))
+        and node.attr.encode() not in _own_words(subject, module)
         and _stands_alone(subject, module, node)
         and _is_lonely(subject, node.attr, module.path)
     ]
@@ -100,6 +101,12 @@ def _candidates(subject: Subject, module: Module) -> dict[tuple[str, bool], ast.
                 continue
             found[node.attr, reads] = node
     return found
+
+
+def _setting(subject: Subject) -> frozenset[str]:
+    """The modules that set nothing for others: runners and speculators do, for tools and tests."""
+    targets = {each.module.dotted for each in target_classes(subject)}
+    return _inner(subject) | targets | {"vllm.config.speculative"}
 
 
 def _inner(subject: Subject) -> frozenset[str]:
