@@ -26,6 +26,8 @@ _WORD = re.compile(rb"\.?\b[A-Za-z_]\w*")
 _IN_WORD = re.compile(rb"\w")
 _SETS = re.compile(rb"\s*(?::[^\n=]*)?=(?!=)")
 _ABOUT = re.compile("|".join((*ABOUT, "spec")).encode())
+# They keep what only tests and tools look at, and most of it is no drafter's.
+_CROWDED = frozenset([*RUNNERS.values(), "vllm.config.vllm"])
 # What a target's checkpoint brings; no source says what its config.json holds, or its code has.
 _BROUGHT = re.compile(r"config|.*(hf|text|vision)_?config|.*processor|.*tokenizer")
 
@@ -79,12 +81,13 @@ def _halves(found: dict[tuple[str, bool], ast.Attribute]) -> list[ast.Attribute]
 
 def _candidates(subject: Subject, module: Module) -> dict[tuple[str, bool], ast.Attribute]:
     """The attributes of a module that are read, or set, by their names; one of each name."""
-    runner = module.dotted in RUNNERS.values()
+    crowded = module.dotted in _CROWDED
     outer = module.dotted not in _inner(subject)
-    lines = (subject.program.tree.read(module.path) or b"").split(b"\n") if runner else []
+    lines = (subject.program.tree.read(module.path) or b"").split(b"\n") if crowded else []
     found: dict[tuple[str, bool], ast.Attribute] = {}
     for function in functions(subject, module):
         foreign: set[str] | None = None
+        some = crowded and not _ABOUT.search(function.name.encode())
         for node in walk(function):
             if not isinstance(node, ast.Attribute) or node.attr.startswith("__"):
                 continue
@@ -93,8 +96,7 @@ def _candidates(subject: Subject, module: Module) -> dict[tuple[str, bool], ast.
             reads = isinstance(node.ctx, ast.Load)
             if (node.attr, reads) in found:
                 continue
-            # Runners keep what only tests and tools look at, and most of it is no drafter's.
-            if runner and not (reads and _ABOUT.search(lines[node.lineno - 1])):
+            if some and not (reads and _ABOUT.search(lines[node.lineno - 1])):
                 continue
             foreign = _foreign_names(subject, module, function) if foreign is None else foreign
             if reads and outer and (_is_of(node, foreign) or _is_brought(node)):
