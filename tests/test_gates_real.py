@@ -134,6 +134,8 @@ MUTANTS = [
     ("v1/spec_decode/eagle.py", "media_placeholder_token_id", "image_token_index"),
     ("v1/spec_decode/eagle.py", "(Eagle3LlamaForCausalLM, Eagle3DeepseekV2ForCausalLM)",
      "Eagle3LlamaForCausalLM"),
+    ("model_executor/models/deepseek_eagle3.py", "            loaded.add(name)\n", ""),
+    ("model_executor/models/deepseek_eagle3.py", "inner.append((name, weight))", "pass"),
     ("model_executor/models/registry.py", '"Eagle3DeepseekV3ForCausalLM": (', '"Other": ('),
     ("transformers_utils/config.py", '    kimi_k2="DeepseekV3Config",\n', ""),
     ("transformers_utils/model_arch_config_convertor.py", '"kimi_k2",', ""),

@@ -186,7 +186,7 @@ def _of_container(_run: Attributes, value: Value, name: str) -> Any:
 
     def called(_run: object, *args: Value, **kwargs: Value) -> Value:
         result = method(*args, **kwargs)
-        return list(result) if name in {"items", "keys", "values"} else result
+        return list(result) if name in {"items", "values"} else result
 
     return Native(name, called)
 

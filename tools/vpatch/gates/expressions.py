@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from vpatch.gates.calls import Calls
-from vpatch.gates.truth import PLAIN, has_unknown, is_equal, is_same, truth_of
+from vpatch.gates.truth import KEYS, PLAIN, has_unknown, is_equal, is_same, truth_of
 from vpatch.gates.values import (
     UNKNOWN,
     Code,
@@ -63,7 +63,7 @@ class Expressions(Calls):
 
     def items(self, value: Value) -> list[Value] | None:
         """What a loop over a value meets; None where that is unknown."""
-        if isinstance(value, (list, tuple, set, frozenset, dict, str)):
+        if isinstance(value, (list, tuple, set, frozenset, dict, str, KEYS)):
             return list(value)[:_MAX_ITEMS]
         if value is None or isinstance(value, (bool, int, float)):
             raise self.throw("TypeError", f"'{type_name(value)}' object is not iterable")
@@ -177,7 +177,7 @@ class Expressions(Calls):
     def _contains(self, container: Value, item: Value) -> bool | None:
         if isinstance(container, str):
             return item in container if isinstance(item, str) else None
-        if not isinstance(container, (list, tuple, set, frozenset, dict)):
+        if not isinstance(container, (list, tuple, set, frozenset, dict, KEYS)):
             if container is None:
                 raise self.throw("TypeError", "argument of type 'NoneType' is not iterable")
             return None

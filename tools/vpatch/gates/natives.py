@@ -187,12 +187,19 @@ def _plain(function: Callable[..., Any]) -> Callable[..., Value]:
 def _container(kind: type[Any]) -> Callable[..., Value]:
     def called(run: Machine, *args: Value, **kwargs: Value) -> Value:
         if kind is dict:
-            return dict(*args, **kwargs) if not args or isinstance(args[0], dict) else UNKNOWN
+            return dict(*args, **kwargs) if not args or _is_pairs(args[0]) else UNKNOWN
         if args and run.items(args[0]) is None:  # None and numbers are a TypeError
             return UNKNOWN
         return kind(*args)
 
     return called
+
+
+def _is_pairs(value: Value) -> bool:
+    """Whether a dict can be made of it."""
+    if isinstance(value, list):
+        return all(isinstance(e, tuple) and len(e) == 2 and isinstance(e[0], str) for e in value)  # noqa: PLR2004
+    return isinstance(value, dict)
 
 
 _CALLS: dict[str, Callable[..., Value]] = {

@@ -12,7 +12,8 @@ from vpatch.gates.values import (
     Value,
 )
 
-PLAIN = (bool, int, float, str, bytes, list, tuple, dict, set, frozenset, type(None))
+KEYS = type(dict[str, None]().keys())
+PLAIN = (bool, int, float, str, bytes, list, tuple, dict, set, frozenset, KEYS, type(None))
 
 
 def truth_of(value: Value) -> bool | None:

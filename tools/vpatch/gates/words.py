@@ -14,7 +14,7 @@ from pathlib import Path
 
 from vpatch.gates.gate import Evidence, Found, Gate, Subject
 from vpatch.gates.modules import Function, Module, imports_of
-from vpatch.gates.registry import MissingPart
+from vpatch.gates.registry import MODELS, MissingPart
 from vpatch.gates.steps import RUNNERS, proposer_class
 from vpatch.gates.walk import walk
 from vpatch.gates.way import ABOUT, drafter_classes, functions, modules, target_classes
@@ -82,7 +82,8 @@ def _halves(found: dict[tuple[str, bool], ast.Attribute]) -> list[ast.Attribute]
 def _candidates(subject: Subject, module: Module) -> dict[tuple[str, bool], ast.Attribute]:
     """The attributes of a module that are read, or set, by their names; one of each name."""
     crowded = module.dotted in _CROWDED
-    outer = module.dotted not in _inner(subject)
+    foreigners = module.dotted not in _setting(subject)
+    brought = module.dotted not in _inner(subject)
     lines = (subject.program.tree.read(module.path) or b"").split(b"\n") if crowded else []
     found: dict[tuple[str, bool], ast.Attribute] = {}
     for function in functions(subject, module):
@@ -99,7 +100,9 @@ def _candidates(subject: Subject, module: Module) -> dict[tuple[str, bool], ast.
             if some and not (reads and _ABOUT.search(lines[node.lineno - 1])):
                 continue
             foreign = _foreign_names(subject, module, function) if foreign is None else foreign
-            if reads and outer and (_is_of(node, foreign) or _is_brought(node)):
+            if reads and foreigners and _is_of(node, foreign):
+                continue
+            if reads and brought and _is_brought(node):
                 continue
             found[node.attr, reads] = node
     return found
@@ -108,7 +111,7 @@ def _candidates(subject: Subject, module: Module) -> dict[tuple[str, bool], ast.
 def _setting(subject: Subject) -> frozenset[str]:
     """The modules that set nothing for others: runners and speculators do, for tools and tests."""
     targets = {each.module.dotted for each in target_classes(subject)}
-    return _inner(subject) | targets | {"vllm.config.speculative"}
+    return _inner(subject) | targets | {"vllm.config.speculative", f"{MODELS}.interfaces"}
 
 
 def _inner(subject: Subject) -> frozenset[str]:
