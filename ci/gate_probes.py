@@ -85,6 +85,7 @@ PROBES = (
     Probe("states", ("llama-top-level",), "0008"),
     Probe("ids-nested", ("llama-nested",), "0008"),
     Probe("drafter-fc", ("llama-five-nested", "llama-five-top-level"), "0010"),
+    Probe("drafter-weights", ("llama-nested",), "0010"),
     Probe("drafter-mla", ("mla-yarn",), why=_NO_MLA),
     Probe("drafter-deepseek-v3", ("mla-deepseek-v3",)),
     Probe("drafter-norm", ("mla-norm",), why=_NO_MLA),
