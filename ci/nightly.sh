@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # ci/nightly.sh [FOLDER]: `vpatch smoke` of pinned releases on a CPU: the full tier of v0.17.1 and
 # v0.16.0, the core tier of v0.32.0 (MRV2, which v0.33.0 takes by itself, does not run on a CPU); and
-# the proof of every series: each test patch with and without its fix; and a minute of fuzzing each
-# for the readers of patches and of archives (FOLDER/fuzz/crashes/ has what they fell over).
+# the proof of every series: each test patch with and without its fix; the tests that are marked
+# nightly; and a minute of fuzzing each for the readers of patches and of archives
+# (FOLDER/fuzz/crashes/ has what they fell over).
 #
 # FOLDER (default: nightly/ and the time) gets for each release what was printed (TAG.txt), and the
 # jobs, logs and checkpoints of its engine starts (TAG/). All releases run, also after one has
@@ -26,6 +27,7 @@ for one in v0.17.1:full v0.16.0:full v0.32.0:core; do
 done
 VPATCH_TEST_CACHE=$cache VPATCH_PROVE=all "$bin/pytest" -m engine tests/engine/test_series.py \
     2>&1 | tee "$out/series.txt" || failed+=(series)
+VPATCH_TEST_CACHE=$cache "$bin/pytest" -n auto -m nightly 2>&1 | tee "$out/nightly.txt" || failed+=(nightly)
 make_venv .venv-fuzz fuzz
 .venv-fuzz/bin/python ci/fuzz.py --seconds 60 --corpus "$out/fuzz" 2>&1 | tee "$out/fuzz.txt" ||
     failed+=(fuzz)

@@ -21,12 +21,12 @@ step_types() {
 }
 
 step_unit() {
-    "$bin/pytest" "${parallel[@]}" -m "not network and not slow and not engine"
+    "$bin/pytest" "${parallel[@]}" -m "not network and not slow and not engine and not nightly"
 }
 
 # Real releases from the package index, real wheels, real installs.
 step_real() {
-    "$bin/pytest" "${parallel[@]}" -m "(network or slow) and not engine"
+    "$bin/pytest" "${parallel[@]}" --durations=15 -m "(network or slow) and not engine and not nightly"
 }
 
 # Every test patch passes with the fix before it, and fails without.

@@ -225,6 +225,7 @@ def test_an_empty_folder_is_welcome(project: Project) -> None:
     assert (project.work / "vllm/a.py").is_file()
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_kill_9_while_discarding(project: Project, tmp_path: Path) -> None:
     edit(project)

@@ -595,6 +595,7 @@ def test_the_command_and_its_object(project: Project, capfd: pytest.CaptureFixtu
     assert len(answer["findings"]) == 5
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_kill_9_while_exporting(project: Project) -> None:
     work = project.worktree()
@@ -622,7 +623,7 @@ def test_kill_9_while_exporting(project: Project) -> None:
         assert held in (old, new)
         seen["old" if held == old else "new"] += 1
     assert seen["old"] > 10
-    assert seen["new"] > 1
+    assert seen["new"] >= 1
     export(project)
     assert contents(project.folder) == new
     project.check()

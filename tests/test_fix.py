@@ -246,6 +246,7 @@ def test_the_command(folder: Path) -> None:
     assert (answer["fixed"], answer["findings"]) == ([], [])
 
 
+@pytest.mark.nightly
 def test_kill_9_while_fixing(folder: Path) -> None:
     everything_at_once(folder)
     old = contents(folder)

@@ -639,6 +639,7 @@ def test_wrong_input_has_its_exit_code(
     assert all(after[name] == data for name, data in before.items())
 
 
+@pytest.mark.nightly
 def test_kill_9_while_importing(project: Project, work: Path) -> None:
     committed(work, {A: line(20, "twenty\nand more")}, "a: say twenty\n")
     mail = mails(work)

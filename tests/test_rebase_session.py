@@ -635,6 +635,7 @@ def finishes(project: Sessions) -> None:
     assert beside <= {TAG, NEXT, f".{TAG}.lock", f".{NEXT}.lock"}
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["begin", "continue", "end", "abort"])
 def test_kill_9_at_any_moment(what: str, tmp_path: Path) -> None:

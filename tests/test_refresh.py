@@ -142,6 +142,7 @@ def test_the_command(project: Project, capfd: pytest.CaptureFixture[str]) -> Non
     project.check()
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_kill_9_while_refreshing(project: Project) -> None:
     by_hand(project, FIRST, b"+five\n", b"+FIVE\n")

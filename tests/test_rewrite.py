@@ -133,8 +133,15 @@ def test_a_folder_that_may_not_be_written(project: Project) -> None:
     assert len(project.names) == 5
 
 
+# A hundred runs of the command a release: the rest of them every night.
 @pytest.mark.network
-@pytest.mark.parametrize("tag", sorted(path.name for path in REAL.glob("v*")))
+@pytest.mark.parametrize(
+    "tag",
+    [
+        pytest.param(path.name, marks=() if path.name == "v0.33.0" else pytest.mark.nightly)
+        for path in sorted(REAL.glob("v*"))
+    ],
+)
 def test_every_real_patch_refreshed_is_the_same_bytes(
     tag: str, release_cache: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
