@@ -176,6 +176,36 @@ def test_neither_folder_nor_repository(name: str, tmp_path: Path) -> None:
 def test_config_without_numbers(field: str, value: object, tmp_path: Path) -> None:
     folder = write(tmp_path / "drafter", {**LLAMA, field: value}, weights_of(LLAMA))
     found = read_checkpoint(str(folder), weights=False)
-    for read in (read_drafter, read_target):
-        with pytest.raises(FindingError, match=field):
-            read(found)
+    with pytest.raises(FindingError, match=field):
+        read_drafter(found)
+    model = {key: each for key, each in LLAMA.items() if key not in _ONLY_DRAFTERS}
+    model |= {"architectures": ["LlamaForCausalLM"], field: value}
+    folder = write(tmp_path / "target", model, weights_of(LLAMA))
+    with pytest.raises(FindingError, match=field):
+        read_target(read_checkpoint(str(folder), weights=False))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"architectures": ["LlamaForCausalLMEagle3"]},
+        {"architectures": ["LlamaForCausalLM"], "draft_vocab_size": 8},
+        {"architectures": ["LlamaForCausalLM"], "eagle_config": {}},
+    ],
+)
+def test_a_drafter_is_no_target(more: dict[str, object], tmp_path: Path) -> None:
+    bare = {key: value for key, value in LLAMA.items() if key not in _ONLY_DRAFTERS}
+    folder = write(tmp_path / "drafter", {**bare, **more}, weights_of(LLAMA))
+    with pytest.raises(FindingError, match="is a drafter's") as caught:
+        read_target(read_checkpoint(str(folder), weights=False))
+    assert caught.value.code == "drafter-as-target"
+
+
+def test_a_model_of_a_drafters_family_may_be_a_target(tmp_path: Path) -> None:
+    bare = {key: value for key, value in LLAMA.items() if key not in _ONLY_DRAFTERS}
+    config = {**bare, "architectures": ["LlamaForCausalLM"]}
+    folder = write(tmp_path / "target", config, weights_of(LLAMA))
+    assert read_target(read_checkpoint(str(folder), weights=False)).layers > 0
+
+
+_ONLY_DRAFTERS = ("draft_vocab_size", "eagle_config", "speculators_config")

@@ -11,6 +11,8 @@ from vpatch.preflight.checkpoint import Checkpoint
 
 # The text models whose class hands over aux states as this repository's series have it.
 KNOWN_TEXT_MODELS = ("kimi_k2", "deepseek_v3", "deepseek_v2")
+# Keys and names that only a drafter's config has.
+_DRAFTER_KEYS = ("draft_vocab_size", "eagle_config", "speculators_config")
 _SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
@@ -53,9 +55,16 @@ def read_target(checkpoint: Checkpoint) -> Target:
     """Reads a target.
 
     Raises:
-        FindingError: Its config lacks what every vLLM reads.
+        FindingError: Its config lacks what every vLLM reads, or is a drafter's.
     """
     config = checkpoint.config
+    if _is_drafter(config):
+        raise FindingError(
+            f"{checkpoint.name}/config.json is a drafter's, and --target takes the model that is "
+            "served",
+            hint="Name the target's folder, and this one with --drafter.",
+            code="drafter-as-target",
+        )
     text = config.get("text_config", config)
     if not isinstance(text, Mapping):
         raise _lacks(checkpoint, "text_config")
@@ -72,6 +81,14 @@ def read_target(checkpoint: Checkpoint) -> Target:
         special=special_tokens(config) or special_tokens(text),
         tokenizer=checkpoint.tokenizer,
         heads=heads_of(text),
+    )
+
+
+def _is_drafter(config: Mapping[str, Any]) -> bool:
+    named = config.get("architectures")
+    names = named if isinstance(named, list) else []
+    return any(key in config for key in _DRAFTER_KEYS) or any(
+        isinstance(name, str) and "eagle" in name.lower() for name in names
     )
 
 
