@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 from vpatch.errors import UsageError
@@ -125,11 +126,11 @@ def stacked(
             git does not take its author.
         HostError: git failed.
     """
-    if drafts:
-        # Every state of every file of the series, for three-way merges to start from.
-        _all_of(series, Stack(git, series.tag, release.commit, release.tree), series.patches)
     stack = Stack(git, series.tag, release.commit, release.tree)
     _all_of(series, stack, series.patches[:position])
+    if drafts:
+        # Every state of every file of the series, for three-way merges to start from.
+        _all_of(series, copy(stack), series.patches[position:])
     imported = [_push_draft(stack, draft) for draft in drafts]
     _all_of(series, stack, series.patches[position:])
     return stack.commit, imported
