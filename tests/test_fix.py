@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kill_lab import contents, killed_at, moments, spread
+from kill_lab import contents, killed_at, moments, put_back, spread
 from series_lab import TAG, Lab, Step, numbered, plain_git
 from test_cli import one_object, run
 from test_lint import edit, write_pin
@@ -254,10 +253,7 @@ def test_kill_9_while_fixing(folder: Path) -> None:
     new = contents(folder)
 
     def restore() -> None:
-        shutil.rmtree(folder)
-        folder.mkdir()
-        for name, data in old.items():
-            (folder / name).write_bytes(data)
+        put_back(folder, old)
 
     def work() -> None:
         fix(folder)
@@ -277,6 +273,7 @@ MANY = settings(
 
 
 @MANY
+@example(name=LISTING, where=1.0, put=b"---\n\n---\n")  # a blank line above one that goes
 @given(
     name=st.sampled_from([ONE, TWO, LISTING]),
     where=st.floats(0, 1),

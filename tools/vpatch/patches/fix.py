@@ -88,8 +88,6 @@ def _entries(listing: bytes) -> tuple[list[_Entry], tuple[str, ...]]:
             above = []
         else:
             above.append(line)
-    while above and not above[-1]:
-        above.pop()
     return entries, tuple(above)
 
 
@@ -162,7 +160,10 @@ def _listing(entries: list[_Entry], tail: tuple[str, ...], names: Mapping[str, s
     for entry in entries:
         line = entry.line.replace(entry.name, names.get(entry.name, entry.name), 1)
         lines += [*entry.above, line]
-    return "".join(f"{line}\n" for line in (*lines, *tail)).encode("utf-8")
+    lines += tail
+    while lines and not lines[-1]:
+        lines.pop()
+    return "".join(f"{line}\n" for line in lines).encode("utf-8")
 
 
 def _repaired(name: str, raw: bytes, done: list[str]) -> bytes:
