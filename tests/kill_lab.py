@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from vpatch.patches.swap import leftovers
 
 # What Python tells its audit hooks before it does it.
 _WATCHED = frozenset(
@@ -116,6 +119,21 @@ def spread(count: int, most: int) -> Sequence[int]:
     """Up to so many of the moments, the last ones, where folders move, among them."""
     step = max(count * 2 // most, 1)
     return sorted({*range(0, count, step), *range(max(count - most // 2, 0), count)})
+
+
+def put_back(folder: Path, files: Mapping[str, bytes]) -> None:
+    """A folder as it was, and nothing of a killed run beside it: every run has the same steps."""
+    clear_leftovers(folder)
+    shutil.rmtree(folder)
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Takes away what a killed run left beside a folder, which the next one would clean up."""
+    for scratch in leftovers(folder):
+        shutil.rmtree(scratch)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kill_lab import contents, killed_at, moments, spread
+from kill_lab import clear_leftovers, contents, killed_at, moments, spread
 from project_lab import Project, committed, fixup, git, rearranged, vpatch, write
 from series_lab import TAG, TRAILERS, numbered, plain_git
 from vpatch.errors import FindingError, UsageError
@@ -238,6 +238,7 @@ def test_kill_9_while_discarding(project: Project, tmp_path: Path) -> None:
             raise SystemExit(3)
 
     def restore() -> None:
+        clear_leftovers(project.work)
         shutil.rmtree(project.work)
         shutil.copytree(stale, project.work, symlinks=True)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kill_lab import contents, killed_at, moments, spread
+from kill_lab import contents, killed_at, moments, put_back, spread
 from project_lab import STEPS, Project, committed, git, objects, vpatch, write
 from series_lab import TAG, Content, Step, numbered, plain_git
 from vpatch.patches.pin import PIN, Pin
@@ -654,10 +654,7 @@ def test_kill_9_while_importing(project: Project, work: Path) -> None:
             raise SystemExit(3)
 
     def restore() -> None:
-        shutil.rmtree(project.folder)
-        project.folder.mkdir()
-        for name, data in old.items():
-            (project.folder / name).write_bytes(data)
+        put_back(project.folder, old)
 
     restore()
     count = moments(work_on, restore)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
-from kill_lab import contents, killed_at, moments, spread
-from project_lab import STEPS, Project, vpatch, write
+from kill_lab import contents, killed_at, moments, put_back, spread
+from project_lab import STEPS, Project, vpatch
 from series_lab import TAG, Step, numbered
 from vpatch.errors import UsageError
 from vpatch.findings import FindingsError
@@ -156,8 +155,7 @@ def test_kill_9_while_refreshing(project: Project) -> None:
             raise SystemExit(3)
 
     def restore() -> None:
-        shutil.rmtree(project.folder)
-        write(project.folder, old)
+        put_back(project.folder, old)
 
     seen = {"old": 0, "new": 0}
     for moment in spread(moments(work_on, restore), 30):
