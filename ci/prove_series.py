@@ -25,8 +25,8 @@ from xml.etree import ElementTree
 
 import click
 
-from testbed import EXISTING, ROOT, Bench, open_bench, run_pytest, tail, tree_of
-from vpatch.errors import FindingError, HostError, VpatchError
+from testbed import EXISTING, ROOT, Bench, open_bench, run_pytest, tail, told_errors, tree_of
+from vpatch.errors import FindingError, HostError
 from vpatch.patches.patch import Patch
 from vpatch.patches.series import Series
 from vpatch.tags import parse_tag
@@ -193,8 +193,5 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
+    with told_errors():
         main()
-    except VpatchError as error:
-        click.echo(f"{error.message}\n{error.hint}".rstrip(), err=True)
-        sys.exit(error.exit_code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ import click
 from rich.console import Console
 
 from overlay import borrow_lower, make_lower, make_tree
+from vpatch.errors import VpatchError
 from vpatch.files import cache_dir
 from vpatch.git import Git
 from vpatch.patches.apply import apply_series
@@ -27,6 +29,16 @@ from vpatch.wheel.edits import edits_between
 ROOT = Path(__file__).resolve().parent.parent
 EXISTING = click.Path(exists=True, path_type=Path)
 SHOWN_LINES = 60
+
+
+@contextmanager
+def told_errors() -> Iterator[None]:
+    """Ends the process with an error's sentence, its next step and its exit code."""
+    try:
+        yield
+    except VpatchError as error:
+        click.echo(f"{error.message}\n{error.hint}".rstrip(), err=True)
+        sys.exit(error.exit_code)
 
 
 @dataclass(frozen=True)

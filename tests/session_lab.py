@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from indexserver import IndexServer, running
 from project_lab import BASE, STEPS, Project, git, vpatch
 from rebase_lab import NEXT
 from series_lab import TAG, Content, Step, numbered
@@ -128,6 +130,16 @@ def said(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(out)
     assert answer["schema"] == "vpatch/rebase/1"
     return answer
+
+
+@contextmanager
+def listing(monkeypatch: pytest.MonkeyPatch, *versions: str) -> Iterator[IndexServer]:
+    """pip asks an index that lists wheels of these versions, and no other index."""
+    with running(IndexServer()) as server:
+        for version in versions:
+            server.files[f"vllm-{version}-cp38-abi3-linux_x86_64.whl"] = b"wheel"
+        closed_index(monkeypatch, server.url)
+        yield server
 
 
 def closed_index(monkeypatch: pytest.MonkeyPatch, url: str) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from indexserver import IndexServer, running
+from indexserver import IndexServer
 from project_lab import BASE, git, vpatch
 from series_lab import TAG, numbered
-from session_lab import AFTER, Sessions, closed_index
+from session_lab import AFTER, Sessions, listing
 from vpatch.errors import ConflictError
 from vpatch.files import cache_dir
 from vpatch.pipeline import Upstream
@@ -39,10 +39,7 @@ TWELVE = {**ELEVEN, "vllm/a.py": b"zero\n" + numbered(60, changed={50: "cinquant
 @pytest.fixture(autouse=True)
 def index(monkeypatch: pytest.MonkeyPatch, hermetic: None) -> Iterator[IndexServer]:
     """An index that has one release more than the mirror, and one pre-release."""
-    with running(IndexServer()) as server:
-        for number in ("9.9.10", "9.9.13", "9.9.14rc1", "9.9.9"):
-            server.files[f"vllm-{number}-cp38-abi3-linux_x86_64.whl"] = b"wheel"
-        closed_index(monkeypatch, server.url)
+    with listing(monkeypatch, "9.9.10", "9.9.13", "9.9.14rc1", "9.9.9") as server:
         yield server
 
 

@@ -675,13 +675,8 @@ def test_kill_9_at_any_moment(what: str, tmp_path: Path) -> None:
     assert died >= 8
 
 
-def test_a_file_that_upstream_moved_conflicts_at_its_new_place(tmp_path: Path) -> None:
-    after = {path: data for path, data in AFTER.items() if path != "vllm/b.py"}
-    moved = {**after, "vllm/c.py": BASE["vllm/c.py"], "vllm/deep/b.py": AFTER["vllm/b.py"]}
-    project = Sessions(tmp_path, moved)
-    assert project.begin() == 3
-    assert git(project.work, "status", "--porcelain") == "UU vllm/deep/b.py"
-    assert (project.work / "vllm/deep/b.py").read_bytes() == MARKED
+def _resolved_at_its_new_place(project: Sessions) -> None:
+    """It is resolved and stored, and the next time it is as it was resolved by itself."""
     write(project.work, {"vllm/deep/b.py": TEN})
     assert project.run("--continue", "--store") == 0
     made = project.contents()
@@ -690,6 +685,16 @@ def test_a_file_that_upstream_moved_conflicts_at_its_new_place(tmp_path: Path) -
     shutil.rmtree(project.next)
     assert project.begin() == 0
     assert project.contents() == made
+
+
+def test_a_file_that_upstream_moved_conflicts_at_its_new_place(tmp_path: Path) -> None:
+    after = {path: data for path, data in AFTER.items() if path != "vllm/b.py"}
+    moved = {**after, "vllm/c.py": BASE["vllm/c.py"], "vllm/deep/b.py": AFTER["vllm/b.py"]}
+    project = Sessions(tmp_path, moved)
+    assert project.begin() == 3
+    assert git(project.work, "status", "--porcelain") == "UU vllm/deep/b.py"
+    assert (project.work / "vllm/deep/b.py").read_bytes() == MARKED
+    _resolved_at_its_new_place(project)
 
 
 def test_a_file_that_the_patch_moves_conflicts_at_its_new_place(tmp_path: Path) -> None:
@@ -699,14 +704,7 @@ def test_a_file_that_the_patch_moves_conflicts_at_its_new_place(tmp_path: Path) 
     assert project.begin() == 3
     assert "UU vllm/deep/b.py" in git(project.work, "status", "--porcelain").split("\n")
     assert not (project.work / "vllm/b.py").exists()
-    write(project.work, {"vllm/deep/b.py": TEN})
-    assert project.run("--continue", "--store") == 0
-    made = project.contents()
-    assert made["vllm/deep/b.py"] == TEN
-    assert "vllm/b.py" not in made
-    shutil.rmtree(project.next)
-    assert project.begin() == 0
-    assert project.contents() == made
+    _resolved_at_its_new_place(project)
 
 
 @pytest.mark.parametrize("way", ["keep", "remove"])

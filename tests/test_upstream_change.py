@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexserver import IndexServer, running
+from indexserver import IndexServer
 from project_lab import BASE, git, vpatch
 from rebase_lab import NEXT
 from series_lab import TAG, numbered
-from session_lab import AFTER, Sessions, closed_index
+from session_lab import AFTER, Sessions, listing
 from vpatch.patches.diff import Hunk
 from vpatch.rebase.upstream_change import Lines, moved
 
@@ -31,10 +31,7 @@ THIRD = "0003-b-say-ten.patch"
 @pytest.fixture(autouse=True)
 def index(monkeypatch: pytest.MonkeyPatch, hermetic: None) -> Iterator[IndexServer]:
     """An index that has one release more than the mirror."""
-    with running(IndexServer()) as server:
-        for number in ("9.9.9", "9.9.10", "9.9.11", "9.9.12"):
-            server.files[f"vllm-{number}-cp38-abi3-linux_x86_64.whl"] = b"wheel"
-        closed_index(monkeypatch, server.url)
+    with listing(monkeypatch, "9.9.9", "9.9.10", "9.9.11", "9.9.12") as server:
         yield server
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from vpatch.gates.classes import Class, class_of
+from vpatch.gates.classes import Class
 from vpatch.gates.engine import Runner, Scene
-from vpatch.gates.gate import Subject
 from vpatch.gates.modules import Defined, Function, Module, Program
 from vpatch.gates.registry import class_at
-from vpatch.gates.values import Code, Obj, Place, Value
+from vpatch.gates.values import Code, Obj, Value
 from vpatch.gates.walk import walk
 
 _DEPTH = 3
@@ -224,14 +223,3 @@ def _asks_eagle3(of: Class, statement: ast.stmt, depth: int = 0) -> bool:
         if depth < 1 and any(_asks_eagle3(of, each, depth + 1) for each in found[1].body):
             return True
     return False
-
-
-def place_of(module: Module, node: ast.AST) -> Place:
-    """Where a node is."""
-    return Place(module.path, getattr(node, "lineno", 0))
-
-
-def class_named(subject: Subject, module: str, name: str) -> Class | None:
-    """A class that may be there."""
-    found = subject.program.module(module)
-    return class_of(subject.program, found, name) if found else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from vpatch.preflight.drafter import IDS, NUMBERING, Drafter, Place
@@ -98,10 +98,6 @@ class Case:
     def ignored(self) -> tuple[Place, ...]:
         """Places of ids that the release does not look at."""
         return tuple(place for place in self.drafter.ids if place not in self.release.places)
-
-    def with_release(self, release: ReleaseFacts) -> Case:
-        """The same on another release."""
-        return replace(self, release=release)
 
 
 def whole_ids(value: Any) -> tuple[int, ...] | None:
