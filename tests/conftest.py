@@ -87,6 +87,17 @@ _HOSTILE = """\
 """
 
 
+@pytest.fixture(scope="session", autouse=True)
+def hermetic_git() -> Iterator[None]:
+    """The same identity and no user's configuration, for what is made once for many tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("GIT_")]:
+            patch.delenv(name)
+        for name, value in {**_IDENTITY, "GIT_CONFIG_GLOBAL": os.devnull}.items():
+            patch.setenv(name, value)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def hermetic(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
