@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,9 @@ from project_lab import BASE, git, vpatch
 from series_lab import TAG, numbered
 from session_lab import AFTER, Sessions, listing
 from vpatch.errors import ConflictError
-from vpatch.files import cache_dir
-from vpatch.pipeline import Upstream
-from vpatch.progress import SilentProgress
 from vpatch.rebase.blame import LETTERS, Blamed, Cell, Row, blame_all
 from vpatch.rebase.rebase import Side
 from vpatch.upstream.mirror import Mirror
-from vpatch.verbs import blame as verb
 
 REPO = Path(__file__).resolve().parent.parent
 PAGE = REPO / "docs" / "blame.md"
@@ -216,19 +211,3 @@ def test_a_verdict_may_come_and_go() -> None:
     assert first is not None
     assert breaks is not None
     assert (first.release, breaks.release) == ("v1.1", "v1.3")
-
-
-@pytest.mark.network
-@pytest.mark.slow
-@pytest.mark.parametrize(("tag", "target"), [("v0.16.0", "v0.17.1"), ("v0.32.0", "v0.33.0")])
-def test_the_page_is_true(release_cache: Path, tag: str, target: str) -> None:
-    """A column of the page, tried again."""
-    upstream = Upstream(cache_dir(), None, None, SilentProgress())
-    found = {one.tag: one for one in verb.blamed(REPO, upstream, verb.Wish())}[tag]
-    column = found.releases.index(target)
-    section = PAGE.read_text().partition(f"### The series of {tag}\n")[2].partition("\n### ")[0]
-    table = [line.split(" | ") for line in section.splitlines() if line.startswith("| ")]
-    place = table[0].index(target)
-    shown = {re.sub(r"[`| ]", "", row[0]): row[place].strip("`") for row in table[1:]}
-    now = {row.file: row.cells[column].letter for row in found.rows}
-    assert shown == now, "run python ci/blame.py"

@@ -12,6 +12,7 @@ from vpatch.patches.repository import scratch_repository
 from vpatch.rebase.guard.guard import guarded
 from vpatch.rebase.guard.library import wanted
 from vpatch.rebase.model import Question
+from vpatch.upstream.index import Index
 from vpatch.upstream.mirror import Mirror
 
 PATH = "pkg/models/kimi.py"
@@ -231,7 +232,8 @@ def test_a_patch_that_follows_the_new_signature(lab: GuardLab) -> None:
 def test_the_story_of_v0_18_0(lab: GuardLab, release_cache: Path) -> None:
     """The protocol renamed the method; the patch's one would have stayed behind as dead code."""
     mirror = Mirror.open(release_cache)
-    trees = [mirror.fetch(tag).tree for tag in ("v0.17.1", "v0.18.0")]
+    index = Index.from_pip_config()
+    trees = [mirror.fetch(tag, index=index).tree for tag in ("v0.17.1", "v0.18.0")]
     path = "vllm/model_executor/models/phi3.py"
     added = (
         "\n    def get_eagle3_aux_hidden_state_layers(self) -> tuple[int, ...]:\n"

@@ -19,6 +19,7 @@ from vpatch.rebase.guard.outline import outline
 from vpatch.rebase.hunks import Placed, Run
 from vpatch.rebase.model import Change, Rebased
 from vpatch.rebase.rebase import Side, rebase
+from vpatch.upstream.index import Index
 from vpatch.upstream.mirror import Mirror
 
 pytestmark = pytest.mark.network
@@ -31,9 +32,9 @@ def moved(cache: Path, old: str, new: str) -> Rebased:
     """A series of this repository, carried from one release to another."""
     if (old, new) not in _MADE:
         mirror = Mirror.open(cache)
-        start, end = (
-            Side(each.tag, each.commit, each.kind) for each in map(mirror.fetch, (old, new))
-        )
+        index = Index.from_pip_config()
+        ends = [mirror.fetch(tag, index=index) for tag in (old, new)]
+        start, end = (Side(each.tag, each.commit, each.kind) for each in ends)
         with scratch_repository(mirror.git.git_dir) as git:
             series = Series.read(_PATCHES / old, old)
             _MADE[old, new] = rebase(git, series, start, end, gates=False)
