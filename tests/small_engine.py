@@ -110,11 +110,16 @@ for kind in found:
 print(json.dumps(found))
 """
 TRAIN = """\
-import json, pathlib, sys
+import json, pathlib, sys, time
 
 job = json.loads(pathlib.Path(sys.argv[1]).read_text())
 out = pathlib.Path(job["out"])
 out.mkdir()
+until = time.monotonic() + 20
+while "meets" in job and not out.with_name(*job["meets"]).exists():
+    if time.monotonic() > until:
+        sys.exit(f"{job['meets']} is not made beside this")
+    time.sleep(0.01)
 (out / "config.json").write_text(json.dumps({"name": out.name, "ids": [3]}))
 (out / "model.safetensors").write_text(f"{job['target']} {job['seed']} {job['ids']}")
 print("{}")

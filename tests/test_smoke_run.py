@@ -355,3 +355,29 @@ def test_a_plan_that_names_what_it_does_not_make_is_a_bug(
     with pytest.raises(VpatchError, match="names other") as told:
         session.run_plan(asked, environment, scratch, tmp_path / "kept", lambda _text: None)
     assert told.value.exit_code == 70
+
+
+def test_checkpoints_are_made_beside_each_other_after_what_they_are_made_of(
+    environment: Environment, scratch: Path, tmp_path: Path
+) -> None:
+    def step(name: str, target: str, **job: Any) -> Preparation:
+        return Preparation(name, "train", {"target": target, "seed": 1, "ids": [1], **job})
+
+    asked = plan(
+        [start("a", "answer", target="kimi", drafter="left")],
+        preparations=(
+            step("listener", "kimi"),
+            step("left", "listener", meets=["right"]),
+            step("right", "listener", meets=["left"]),
+            step("last", "right"),
+        ),
+    )
+    said: list[str] = []
+    session.run_plan(asked, environment, scratch, tmp_path / "kept", said.append)
+    assert said[:3] == ["making listener", "making left, right", "making last"]
+    models = scratch / "models"
+    weights = {name: (models / name / "model.safetensors").read_text() for name in ("left", "last")}
+    assert weights == {
+        "left": f"{models / 'listener'} 1 [1]",
+        "last": f"{models / 'right'} 1 [1]",
+    }

@@ -6,7 +6,8 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,9 +58,7 @@ def run_plan(
     try:
         with disk_errors(scratch):
             models = write_models(plan.models, children, scratch) if plan.models else {}
-            for step in plan.preparations:
-                say(f"making {step.name}")
-                prepare(step, models, children, scratch)
+            prepare_all(plan.preparations, models, children, scratch, say, at_once=at_once)
             for copy in plan.copies:
                 models[copy.name] = _copied(copy, models, scratch)
             starts = [_placed(start, models, environment, scratch) for start in plan.starts]
@@ -121,6 +120,41 @@ def write_models(spec: Mapping[str, Any], children: Children, scratch: Path) -> 
     }
     folders[UNREADABLE] = _without_weights(folders["kimi"], folder / UNREADABLE)
     return folders
+
+
+def prepare_all(
+    steps: Sequence[Preparation],
+    models: dict[str, Path],
+    children: Children,
+    scratch: Path,
+    say: Say,
+    *,
+    at_once: int,
+) -> None:
+    """Has checkpoints written beside each other, each after those that it is made of."""
+    for wave in _waves(steps):
+        say(f"making {', '.join(step.name for step in wave)}")
+        with ThreadPoolExecutor(at_once) as pool:
+            made = [pool.submit(prepare, step, models, children, scratch) for step in wave]
+            try:
+                for one in made:
+                    one.result()
+            except BaseException:
+                children.close()
+                pool.shutdown(cancel_futures=True)
+                raise
+
+
+def _waves(steps: Sequence[Preparation]) -> Iterator[list[Preparation]]:
+    """The steps in groups of which none needs another of its own group."""
+    wave: list[Preparation] = []
+    for step in steps:
+        if any(one.name in step.job.values() for one in wave):
+            yield wave
+            wave = []
+        wave.append(step)
+    if wave:
+        yield wave
 
 
 def prepare(step: Preparation, models: dict[str, Path], children: Children, scratch: Path) -> None:
