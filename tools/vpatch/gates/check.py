@@ -11,11 +11,13 @@ from typing import Any
 from vpatch.gates import (
     drafter,
     extraction,
+    handed,
     ids,
     interface,
     loading,
     names,
     parallel,
+    parts,
     placeholder,
     protocol,
     target,
@@ -23,16 +25,18 @@ from vpatch.gates import (
     words,
 )
 from vpatch.gates.engine import Runner
-from vpatch.gates.gate import Gate, Subject, Verdict, judge
+from vpatch.gates.gate import Gate, Subject, Verdict, judge, not_silent
 from vpatch.gates.modules import Module, Program
 from vpatch.gates.tree import Tree
 
 GATES: tuple[Gate, ...] = (
+    *parts.GATES,
     *target.GATES,
     *drafter.GATES,
     *placeholder.GATES,
     *interface.GATES,
     *ids.GATES,
+    *handed.GATES,
     *drafter.OPTIONS,
     *loading.OPTIONS,
     *placeholder.OPTIONS,
@@ -121,5 +125,5 @@ def check_tree(
 
 
 def _checked(subject: Subject) -> Checked:
-    verdicts = tuple(judge(subject, gate) for gate in GATES)
+    verdicts = not_silent(tuple(judge(subject, gate) for gate in GATES))
     return Checked(subject.program.tree.name, subject.runner, verdicts)
