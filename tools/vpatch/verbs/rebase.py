@@ -30,6 +30,7 @@ from vpatch.report import Report
 from vpatch.tags import parse_tag
 from vpatch.upstream.mirror import Mirror
 from vpatch.verbs.pin import every_source, listed_wheels
+from vpatch.verbs.rebase_asked import accepted, check_names, wholly_asked
 from vpatch.verbs.rebase_report import Written, report
 from vpatch.verbs.rebase_upstream import looked
 
@@ -109,9 +110,11 @@ def run(
     _check(wish)
     with ground(source, target, repo, upstream, wish) as found:
         known = known_resolutions(repo, wish)
-        choices = Choices(wish.accept, keep=kept(found.series, wish), recall=known.recall)
+        keep = kept(found.series, wish)
+        choices = Choices(accepted(found.series, wish.accept), keep=keep, recall=known.recall)
         rebased = rebase(found.git, found.series, found.source, found.target, choices)
-        check_names(rebased, wish)
+        rebased = wholly_asked(found.git, found.series, rebased, found.source)
+        check_names(rebased, found.series, wish.accept)
         ends = (found.source, found.target)
         rebased = looked(found.git, rebased, *ends, upstream, between=wish.between)
         if rebased.conflicts and on_conflict is not None and not wish.dry_run:
@@ -239,15 +242,3 @@ def kept(series: Series, wish: Wish) -> tuple[str, ...]:
     """
     names = [patch.file for patch in series.patches]
     return tuple(the_patch(name, names, series.tag, "--keep") for name in wish.keep)
-
-
-def check_names(rebased: Rebased, wish: Wish) -> None:
-    """A name that is no question is a mistake: it might be meant for another one."""
-    asked = {question.name for patch in rebased.patches for question in patch.questions}
-    wrong = [name for name in wish.accept if name not in asked]
-    if wrong:
-        raise UsageError(
-            f"--accept names {wrong[0]!r}, which nothing asks",
-            hint="`vpatch rebase FROM TO --dry-run` lists what is asked, with names.",
-            code="nothing-to-accept",
-        )
