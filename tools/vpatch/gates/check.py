@@ -10,6 +10,7 @@ from typing import Any
 
 from vpatch.gates import (
     drafter,
+    drafting,
     extraction,
     handed,
     ids,
@@ -39,6 +40,7 @@ GATES: tuple[Gate, ...] = (
     *handed.GATES,
     *drafter.OPTIONS,
     *loading.OPTIONS,
+    *drafting.OPTIONS,
     *placeholder.OPTIONS,
     *interface.OPTIONS,
     *ids.OPTIONS,

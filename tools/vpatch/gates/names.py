@@ -70,7 +70,7 @@ def _absent(
     whole = (alias.name for alias in node.names)
     for dotted in whole if isinstance(node, ast.Import) else dict.fromkeys(named):
         if dotted.startswith(SCOPE) and not program.tree.has_module(dotted):
-            text = f"No module named '{dotted}'"
+            text = f"No module named 'vllm.{dotted.removeprefix('vllm.')}'"
             place = Evidence(module.path, node.lineno, text)
             yield _Wrong(place, f"ModuleNotFoundError: {text}")
 

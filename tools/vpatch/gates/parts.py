@@ -87,7 +87,8 @@ def _missing(program: Program, dotted: str, name: str) -> tuple[str, Module | No
     """Why a class cannot be had; empty where it can."""
     module = program.module(dotted)
     if module is None:
-        return f"ModuleNotFoundError: No module named '{dotted}'", None
+        inside = dotted.removeprefix("vllm.")
+        return f"ModuleNotFoundError: No module named 'vllm.{inside}'", None
     if module.error:
         return f"SyntaxError: {module.error}", module
     if class_of(program, module, name) is None:
