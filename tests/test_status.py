@@ -13,6 +13,7 @@ import pytest
 from packaging.version import Version
 
 from vpatch.gates.check import GATES
+from vpatch.gates.kept import GateSaid
 from vpatch.patches.repo import series_tags
 from vpatch.patches.series import Series
 from vpatch.smoke.plan import Wish
@@ -23,7 +24,7 @@ from vpatch.status.cell import Cell
 from vpatch.status.defects import by_topic, read_defects, topics_of_tests
 from vpatch.status.matrix import Facts, make_row, untold
 from vpatch.status.topics import BY_NAME, TOPICS, topics_of_check, topics_of_gate
-from vpatch.status.trees import GateSaid, TreeSaid
+from vpatch.status.trees import TreeSaid
 
 REPO = Path(__file__).resolve().parent.parent
 TAGS = series_tags(REPO)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from vpatch.garbage import uncollected
 from vpatch.gates import (
     drafter,
     drafting,
@@ -88,18 +86,6 @@ class Checked:
         }
 
 
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Syntax trees are all new, and none of them is garbage: to look for it takes a third."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
 def check_tree(
     tree: Tree,
     parsed: dict[str, Module | None] | None = None,
@@ -115,7 +101,7 @@ def check_tree(
     Raises:
         HostError: A file cannot be read.
     """
-    with _uncollected():
+    with uncollected():
         modules: dict[str, Module | None] = {} if parsed is None else parsed
         subject = Subject(Program(tree, modules))
         if runner is not None:

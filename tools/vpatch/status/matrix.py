@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from vpatch.gates.kept import GateSaid
 from vpatch.smoke.stored import StoredCheck, StoredReport
 from vpatch.status.cell import Cell, Proof, Row, Word
 from vpatch.status.defects import Defect
 from vpatch.status.topics import BY_NAME, Topic, in_order, topics_of_gate
-from vpatch.status.trees import GateSaid, TreeSaid
+from vpatch.status.trees import TreeSaid
 
 
 @dataclass(frozen=True)

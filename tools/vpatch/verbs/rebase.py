@@ -22,7 +22,7 @@ from vpatch.patches.swap import replacing
 from vpatch.pipeline import Upstream
 from vpatch.rebase.model import Choices, Rebased
 from vpatch.rebase.rangediff import range_diff
-from vpatch.rebase.rebase import Side, rebase
+from vpatch.rebase.rebase import Means, Side, rebase
 from vpatch.rebase.record import find_place, make_commits, take
 from vpatch.rebase.resolutions import Resolutions
 from vpatch.rebase.write import written_out
@@ -75,6 +75,7 @@ class Ground:
 
     Attributes:
         git: It borrows the objects of the mirror, and of the user's repository where that is asked.
+        means: What a rebase may use.
     """
 
     git: Git
@@ -82,6 +83,7 @@ class Ground:
     series: Series
     source: Side
     target: Side
+    means: Means
 
 
 OnConflict = Callable[[Ground, Rebased, Resolutions], Report]
@@ -108,14 +110,15 @@ def run(
         HostError: git, network, disk.
     """
     _check(wish)
+    upstream.progress.say(f"reading {source}, its series and {wish.onto_git or target}")
     with ground(source, target, repo, upstream, wish) as found:
         known = known_resolutions(repo, wish)
         keep = kept(found.series, wish)
         choices = Choices(accepted(found.series, wish.accept), keep=keep, recall=known.recall)
-        rebased = rebase(found.git, found.series, found.source, found.target, choices)
+        ends = (found.source, found.target)
+        rebased = rebase(found.git, found.series, *ends, choices, means=found.means)
         rebased = wholly_asked(found.git, found.series, rebased, found.source)
         check_names(rebased, found.series, wish.accept)
-        ends = (found.source, found.target)
         rebased = looked(found.git, rebased, *ends, upstream, between=wish.between)
         if rebased.conflicts and on_conflict is not None and not wish.dry_run:
             return on_conflict(found, rebased, known)
@@ -226,7 +229,8 @@ def ground(
         _, release = pipeline.fetch(target, upstream, _pin_of(repo, target))
         end = Side(target, release.commit, release.kind)
     with scratch_repository(*lenders) as git:
-        yield Ground(git, prepared.pin, prepared.series, start, end)
+        means = Means(kept=upstream.cache, say=upstream.progress.say)
+        yield Ground(git, prepared.pin, prepared.series, start, end, means)
 
 
 def _pin_of(repo: Path, tag: str) -> Pin | None:

@@ -107,7 +107,8 @@ def carried(found: Ground, repo: Path, session: Session) -> tuple[Rebased, Resol
         resolved={name: one.files for name, one in session.settled.items()},
         recall=known.recall,
     )
-    rebased = rebase(found.git, found.series, found.source, found.target, choices)
+    ends = (found.source, found.target)
+    rebased = rebase(found.git, found.series, *ends, choices, means=found.means)
     rebased = wholly_asked(found.git, found.series, rebased, found.source)
     head = rebased.base
     for patch in rebased.patches:
