@@ -116,6 +116,14 @@ TOPICS = (
         },
     ),
     Topic(
+        "drafter-attention",
+        "a drafter without MLA attends by a schedule for its own shape",
+        gates={},
+        checks={
+            r"guesses/llama-.*/v2/graphs": "only where keys are split does a schedule show",
+        },
+    ),
+    Topic(
         "drafter-mm",
         "a drafter embeds what comes next: after a part of a prompt, and images",
         gates={
