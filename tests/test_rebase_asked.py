@@ -129,6 +129,26 @@ def test_a_question_is_answered_by_the_number_of_its_patch(
     assert said(capsys)["accepted"] == [each["name"] for each in answer["questions"]]
 
 
+def test_the_next_command_repeats_what_was_decided(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = [
+        Step("0001-b.patch", {"vllm/b.py": numbered(40, changed={9: "9"})}, trailers=GONE),
+        Step("0002-c.patch", {"vllm/c.py": numbered(40, changed={9: "9"})}, trailers=GONE),
+        Step("0003-a.patch", {"vllm/a.py": b"1\n" + numbered(60)}, trailers=GONE),
+    ]
+    project = Sessions(tmp_path, {**BASE, "vllm/new.py": b"new\n"}, steps)
+    decided = ("--keep", "3", "--accept", "1:obsolete")
+    assert project.run(TAG, NEXT, *decided, "--json") == 1
+    hint = said(capsys)["error"]["hint"]
+    command = (
+        f"vpatch rebase {TAG} {NEXT} --keep 0003 --accept 0001:obsolete --accept 0002:obsolete"
+    )
+    assert hint == f"Look at each, then: {command}"
+    assert project.run(*command.split()[2:]) == 0
+    assert [path.name for path in project.next.glob("*.patch")] == ["0001-a.patch"]
+
+
 def test_a_session_takes_short_names(tmp_path: Path) -> None:
     steps = [
         Step("0001-b.patch", {"vllm/b.py": numbered(40, changed={10: "ten"})}),

@@ -6,8 +6,9 @@ without the series is upstream's own affair.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vpatch.errors import UsageError
@@ -18,13 +19,15 @@ from vpatch.rebase.model import LEAVES, Question, Rebased, RebasedPatch
 from vpatch.rebase.rebase import Side
 
 if TYPE_CHECKING:
-    from vpatch.gates.check import Checked
     from vpatch.gates.gate import Verdict
+    from vpatch.gates.kept import GateSaid
 
 _TESTS = "tests/"
 
 
-def with_lost_gates(git: Git, series: Series, rebased: Rebased, source: Side) -> Rebased:
+def with_lost_gates(
+    git: Git, series: Series, rebased: Rebased, source: Side, kept: Path | None
+) -> Rebased:
     """A rebase, with a question for every gate that is lost.
 
     Args:
@@ -33,6 +36,7 @@ def with_lost_gates(git: Git, series: Series, rebased: Rebased, source: Side) ->
         rebased: What became of it. Where there is a conflict, or where nothing left and nobody
             resolved anything, there is nothing to ask.
         source: The old release.
+        kept: The user's cache, where the gates' answers are kept; None: nowhere.
 
     Raises:
         HostError: git failed.
@@ -41,16 +45,16 @@ def with_lost_gates(git: Git, series: Series, rebased: Rebased, source: Side) ->
     if rebased.conflicts or not chosen:
         return rebased
     try:
-        lost = _lost(git, series, rebased, source)
+        lost = _lost(git, series, rebased, source, kept)
     except UsageError:
         return rebased  # no vLLM
-    asked = [(_answers_for(verdict, chosen), verdict) for verdict in lost]
+    asked = [(_answers_for(gate, chosen), gate) for gate in lost]
     patches = tuple(
         replace(
             patch,
             questions=(
                 *patch.questions,
-                *(_question(p, v, source) for p, v in asked if p is patch),
+                *(_question(gate, patch, source) for each, gate in asked if each is patch),
             ),
         )
         for patch in rebased.patches
@@ -63,39 +67,47 @@ def _is_chosen(patch: RebasedPatch) -> bool:
     return word in LEAVES - {"set-aside"} or word == "resolved"
 
 
-def _lost(git: Git, series: Series, rebased: Rebased, source: Side) -> list[Verdict]:
-    after = _checked(git, rebased.tree)
-    if not after.failed:
+def _lost(
+    git: Git, series: Series, rebased: Rebased, source: Side, kept: Path | None
+) -> list[GateSaid]:
+    after = _asked(git, rebased.tree, kept)
+    red = [gate for gate in after.values() if gate.word == "fail"]
+    if not red:
         return []
-    with_series = apply_series(git, f"{source.commit}^{{tree}}", series, kind=source.kind).tree
-    green = _green(_checked(git, with_series))
-    lost = [verdict for verdict in after.failed if verdict.gate.name in green]
+    bare = git.line("rev-parse", f"{source.commit}^{{tree}}")
+    with_series = apply_series(git, bare, series, kind=source.kind).tree
+    before = _asked(git, with_series, kept)
+    lost = [gate for gate in red if before[gate.name].word == "pass"]
     if not lost:
         return []
-    bare = _green(_checked(git, source.commit))
-    return [verdict for verdict in lost if verdict.gate.name not in bare]
+    without = _asked(git, bare, kept)
+    return [gate for gate in lost if without[gate.name].word != "pass"]
 
 
-def _checked(git: Git, tree: str) -> Checked:
-    from vpatch.gates.check import check_tree  # noqa: PLC0415 - the gates take a while to import
+def _asked(git: Git, tree: str, kept: Path | None) -> Mapping[str, GateSaid]:
+    """What all gates say of a tree."""
+    from vpatch.gates.check import GATES, check_tree  # noqa: PLC0415 - they take a while to import
+    from vpatch.gates.kept import gates_of  # noqa: PLC0415
     from vpatch.gates.tree import of_git  # noqa: PLC0415
 
-    return check_tree(of_git(git, tree, tree))
+    def ask(_: Collection[str]) -> Sequence[Verdict]:
+        return check_tree(of_git(git, tree, tree)).verdicts
+
+    return gates_of(tree, [gate.name for gate in GATES], kept, ask)
 
 
-def _green(checked: Checked) -> set[str]:
-    return {each.gate.name for each in checked.verdicts if each.found.word == "pass"}
-
-
-def _answers_for(verdict: Verdict, chosen: Sequence[RebasedPatch]) -> RebasedPatch:
+def _answers_for(gate: GateSaid, chosen: Sequence[RebasedPatch]) -> RebasedPatch:
     """The patch that the loss is asked about: the last of those that most speaks for."""
-    files = {each.file for each in verdict.found.evidence}
+    from vpatch.gates.check import GATES  # noqa: PLC0415
+
+    topic = next((each.topic for each in GATES if each.name == gate.name), "")
+    file = gate.place.rpartition(":")[0]
 
     def speaks_for(numbered: tuple[int, RebasedPatch]) -> tuple[bool, bool, bool, bool, int]:
         number, each = numbered
         patch = each.carried.patch
-        leaves, touches = each.verdict.word in LEAVES, not files.isdisjoint(patch.paths)
-        return not _is_test(each), leaves, touches, patch.topic == verdict.gate.topic, number
+        leaves, touches = each.verdict.word in LEAVES, file in patch.paths
+        return not _is_test(each), leaves, touches, patch.topic == topic, number
 
     return max(enumerate(chosen), key=speaks_for)[1]
 
@@ -104,14 +116,13 @@ def _is_test(patch: RebasedPatch) -> bool:
     return all(path.startswith(_TESTS) for path in patch.carried.patch.paths)
 
 
-def _question(patch: RebasedPatch, verdict: Verdict, source: Side) -> Question:
-    gate, found = verdict.gate, verdict.found
-    place = next(iter(found.evidence), None)
+def _question(gate: GateSaid, patch: RebasedPatch, source: Side) -> Question:
+    file, _, line = gate.place.rpartition(":")
     return Question(
         name=f"{patch.file}:lost-gate:{gate.name}",
         kind="lost-gate",
-        path=place.file if place else patch.carried.patch.paths[0],
-        line=place.line if place else 0,
+        path=file or patch.carried.patch.paths[0],
+        line=int(line or 0),
         text=f"gate {gate.name} ({gate.asks}) passes with the series on {source.name}, and fails "
-        f"with what is left of it: {found.error or found.note}",
+        f"with what is left of it: {gate.error or gate.note}",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vpatch import pipeline
@@ -117,7 +117,9 @@ def run(
         choices = Choices(accepted(found.series, wish.accept), keep=keep, recall=known.recall)
         ends = (found.source, found.target)
         rebased = rebase(found.git, found.series, *ends, choices, means=found.means)
-        rebased = wholly_asked(found.git, found.series, rebased, found.source)
+        old = (found.git, found.series)
+        rebased = wholly_asked(*old, rebased, found.source, found.means.kept)
+        rebased = replace(rebased, kept=keep)
         check_names(rebased, found.series, wish.accept)
         rebased = looked(found.git, rebased, *ends, upstream, between=wish.between)
         if rebased.conflicts and on_conflict is not None and not wish.dry_run:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from vpatch.errors import UsageError
 from vpatch.git import Git
 from vpatch.patches.called import is_called
@@ -12,17 +14,20 @@ from vpatch.rebase.needed import with_needed
 from vpatch.rebase.rebase import Side
 
 
-def wholly_asked(git: Git, series: Series, rebased: Rebased, source: Side) -> Rebased:
+def wholly_asked(
+    git: Git, series: Series, rebased: Rebased, source: Side, kept: Path | None
+) -> Rebased:
     """A rebase, asked also what would go with the patches that leave.
 
     Args:
         git: A repository of our own with both releases.
         series, source: The old series, and its release.
+        kept: The user's cache, where the gates' answers are kept; None: nowhere.
 
     Raises:
         HostError: git failed.
     """
-    return with_needed(git, with_lost_gates(git, series, rebased, source))
+    return with_needed(git, with_lost_gates(git, series, rebased, source, kept))
 
 
 def accepted(series: Series, names: tuple[str, ...]) -> tuple[str, ...]:

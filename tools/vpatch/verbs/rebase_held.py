@@ -109,7 +109,8 @@ def carried(found: Ground, repo: Path, session: Session) -> tuple[Rebased, Resol
     )
     ends = (found.source, found.target)
     rebased = rebase(found.git, found.series, *ends, choices, means=found.means)
-    rebased = wholly_asked(found.git, found.series, rebased, found.source)
+    old = (found.git, found.series)
+    rebased = wholly_asked(*old, rebased, found.source, found.means.kept)
     head = rebased.base
     for patch in rebased.patches:
         one = session.settled.get(patch.file)

@@ -132,17 +132,19 @@ def sentence(rebased: Rebased) -> str:
 
 def next_step(rebased: Rebased) -> str:
     """The next command."""
-    command = f"vpatch rebase {rebased.source} {rebased.target}"
+    keep = "".join(f" --keep {shlex.quote(name[:4])}" for name in rebased.kept)
+    command = f"vpatch rebase {rebased.source} {rebased.target}{keep}"
     if rebased.conflicts and not is_tag(rebased.target):
         return "Nothing was written: a session needs a release."
     if rebased.conflicts:
         return f"Nothing was written. {command} begins a session: a worktree to resolve them in."
-    return f"Look at each, then: {command} {accepting(rebased.questions)}"
+    asked = (question.name for question in rebased.questions)
+    return f"Look at each, then: {command} {accepting((*rebased.accepted, *asked))}"
 
 
-def accepting(questions: Iterable[Question]) -> str:
+def accepting(names: Iterable[str]) -> str:
     """The options that let questions stand."""
-    return " ".join(f"--accept {shlex.quote(short_name(each.name))}" for each in questions)
+    return " ".join(f"--accept {shlex.quote(short_name(name))}" for name in names)
 
 
 def short_name(name: str) -> str:

@@ -186,7 +186,8 @@ def asked(
 
 
 def _how_to_answer(session: Session, questions: Sequence[Question]) -> str:
-    command = f"vpatch rebase --continue {session.target} {accepting(questions)}"
+    names = accepting(each.name for each in questions)
+    command = f"vpatch rebase --continue {session.target} {names}"
     if session.stand.patch:
         return f"Look at each. Mend it in {session.worktree}, or: {command}"
     return (
