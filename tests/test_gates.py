@@ -52,8 +52,8 @@ MUTANTS = [
      "do not arrive"),
     (_RUNNER, "            self._set_aux_layers()", "            pass", "interface", "never",
      "never asks"),
-    (_TEXT, "hidden_states.clone() if residual is None else hidden_states + residual", "hidden_states",
-     "states", "never", "a0"),
+    (_TEXT, "hidden_states.clone() if residual is None else hidden_states + residual",
+     "hidden_states", "states", "never", "a0"),
     (_TEXT, "hidden_states.clone() if residual is None else hidden_states + residual",
      "hidden_states + residual", "states-at-ends", "first step",
      "unsupported operand type(s) for +: 'Tensor' and 'NoneType'"),
@@ -191,7 +191,7 @@ def test_a_python_without_vllm() -> None:
 
 
 def test_a_python_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(HostError, match="cannot be asked"):
+    with pytest.raises(UsageError, match="there is no Python"):
         trees.of_installation(str(tmp_path / "python"))
 
 

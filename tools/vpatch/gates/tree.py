@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Collection, Mapping
@@ -175,13 +176,20 @@ def of_installation(python: str) -> Tree:
     """The vLLM that an interpreter would import.
 
     Raises:
-        UsageError: It has none.
+        UsageError: There is no such interpreter, or it has none.
         HostError: The interpreter does not run.
     """
+    found = shutil.which(python)
+    if found is None:
+        raise UsageError(
+            f"there is no Python {python}",
+            hint="Name the interpreter that serves: vpatch check --installed /path/to/python",
+            code="no-python",
+        )
     try:
         with tempfile.TemporaryDirectory(prefix="vpatch-") as empty:
             done = subprocess.run(
-                [python, "-c", _FIND],
+                [Path(found).absolute(), "-c", _FIND],  # a link as it is: it names an environment
                 cwd=empty,
                 capture_output=True,
                 timeout=_TIMEOUT_S,
