@@ -11,9 +11,10 @@ from vpatch.git import Git
 from vpatch.patches.series import Series
 from vpatch.progress import SilentProgress
 from vpatch.rebase.ahead import read_imported
-from vpatch.rebase.carry import Target, carry
+from vpatch.rebase.carry import Target, committed, tried
 from vpatch.rebase.gated import Gated
 from vpatch.rebase.judge import Docket, all_judged
+from vpatch.rebase.merge import Known
 from vpatch.rebase.model import Carried, Choices, Rebased
 from vpatch.rebase.obsolete import Obsolete, find_obsolete
 from vpatch.rebase.snapshot import Snapshot
@@ -123,11 +124,13 @@ def _carried(
 ) -> tuple[dict[str, Obsolete], tuple[Carried, ...]]:
     """What may leave, and what becomes of all patches without it."""
     left: dict[str, Obsolete] = {}
+    merges: Known = {}
     while True:
-        carried = carry(git, steps, base, onto, choices=choices, leave=left)
-        more = find_obsolete(git, carried, onto.name, onto.commit, gated, choices)
+        made = tried(git, steps, base, onto, choices, left, merges)
+        so_far = [one.so_far() for one in made]
+        more = find_obsolete(git, so_far, onto.name, onto.commit, gated, choices)
         if not more:
-            return left, carried
+            return left, committed(git, onto, made)
         # What stood behind a patch that leaves is tried without it.
         left |= more
         onto.files.reset()
