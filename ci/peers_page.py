@@ -12,7 +12,6 @@ from pathlib import Path
 
 OURS = "vpatch rebase"
 WORDS = ("right", "stops", "silent", "wrong")
-TIMES = 10
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,7 @@ class Time:
     Attributes:
         cpu: The processor's seconds.
         peer: It has to be faster than this one; empty: it is a peer itself, or has none.
+        times: How many times as fast.
         limit: Seconds that it may take; 0: any.
         cores: How many it uses at once.
     """
@@ -53,6 +53,7 @@ class Time:
     peer: str = ""
     limit: float = 0
     cores: int = 1
+    times: float = 1
 
     def took(self, *, busy: bool) -> float:
         """Seconds; on a machine that has other work, those that it would take alone, at best."""
@@ -85,11 +86,10 @@ def problems(page: Page) -> Iterator[str]:
         if time.limit and took > time.limit:
             yield f"{time.what}: {took:.2f} s, more than {time.limit:g} s"
         peer = next((p for p in page.times if p.what == time.what and p.tool == time.peer), None)
-        times = TIMES if time.limit else 1
-        if peer is not None and took * times > peer.took(busy=page.busy):
+        if peer is not None and took * time.times > peer.took(busy=page.busy):
             yield (
                 f"{time.what}: {took:.2f} s, {peer.tool} {peer.took(busy=page.busy):.2f} s: "
-                f"not {times} times as fast"
+                f"not {time.times:g} times as fast"
             )
 
 
@@ -179,9 +179,8 @@ def _times(page: Page) -> Iterator[str]:
     for time in page.times:
         bounds = [f"{time.limit:g} s"] if time.limit else []
         if time.peer:
-            bounds.append(
-                f"{TIMES} times as fast as am" if time.limit else f"less than {time.peer}"
-            )
+            many = f"{time.times:g} times as fast as {time.peer}"
+            bounds.append(many if time.times > 1 else f"less than {time.peer}")
         late = any(line.startswith(f"{time.what}:") for line in missed)
         kept = "" if not bounds else "**no**" if late else "yes"
         figures = f"{time.seconds:.2f} | {time.cpu:.2f}"

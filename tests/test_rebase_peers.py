@@ -76,7 +76,7 @@ def test_what_is_not_allowed() -> None:
         time("a step", "ours", 3.0, 1.0, "", 2),
         time("long", "ours", 2.0, 0.5, "git rebase"),
         time("long", "git rebase", 1.0, 0.6),
-        time("all", "ours", 2.0, 3.0, "am", 15, 2),
+        time("all", "ours", 2.0, 3.0, "am", 15, 2, times=10),
         time("all", "am", 19.0, 16.0),
     )
     page = peers_page.Page((peers_page.OURS, "quilt"), (row,), (), times)
