@@ -215,7 +215,7 @@ def whole(target: Path, folder: Path) -> Facts:
     }
     folder.mkdir()
     save_file(rows, folder / "rows.safetensors")
-    job = {
+    job: Facts = {
         "target": str(target),
         "runs": str(folder / "runs"),
         "dtype": "float32",
