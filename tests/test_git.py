@@ -189,3 +189,26 @@ def test_no_process_or_pipe_is_left_open(repo: Git) -> None:
         warnings.simplefilter("error", ResourceWarning)
         for _ in range(20):
             repo.run("rev-parse", "HEAD", ok=(0, 128))
+
+
+def test_an_interrupt_ends_git_too(
+    repo: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tmp_path / "pid"
+    communicate = subprocess.Popen.communicate
+
+    def interrupted(
+        self: subprocess.Popen[bytes], asked: bytes | None = None
+    ) -> tuple[bytes, bytes]:
+        if not seen.exists():
+            seen.write_text(str(self.pid))
+            raise KeyboardInterrupt
+        return communicate(self, asked)
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        repo.run("cat-file", "--batch")  # waits for what it is asked
+    # As long as the interrupt is on its way, nothing else would end it.
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(seen.read_text()), 0)
+    del caught

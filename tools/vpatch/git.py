@@ -250,7 +250,13 @@ def _execute(command: list[str], env: dict[str, str], stdin: bytes | None) -> Ou
             hint="Check that git works here: git --version",
             code="git",
         ) from error
-    stdout, stderr = process.communicate(stdin or b"")
+    try:
+        stdout, stderr = process.communicate(stdin or b"")
+    except BaseException:
+        # Nobody waits for its answer any more, and its repository may be about to go.
+        process.kill()
+        process.communicate()
+        raise
     status = process.returncode
     if status == _NOT_FOUND_STATUS and command[0] == "env":
         raise _git_missing()
