@@ -50,8 +50,28 @@ class Piece(Protocol):
     def __call__(self, start: int, count: int) -> bytes: ...
 
 
-def read_header(read: Piece, size: int | None, what: str) -> dict[str, Tensor]:
-    """The weights of one file, by name.
+@dataclass(frozen=True)
+class Header:
+    """The header of one file.
+
+    Attributes:
+        tensors: By name, in the order in which they lie in the file.
+        metadata: What its ``__metadata__`` is; an empty mapping where it has none.
+        end: Where the tensors' bytes begin.
+    """
+
+    tensors: Mapping[str, Tensor]
+    metadata: Mapping[str, Any]
+    end: int
+
+
+def read_header(read: Piece, size: int | None, what: str) -> Mapping[str, Tensor]:
+    """The weights of one file, by name: `read_whole_header`'s tensors."""
+    return read_whole_header(read, size, what).tensors
+
+
+def read_whole_header(read: Piece, size: int | None, what: str) -> Header:
+    """The header of one file. Reads from its beginning on, once.
 
     Args:
         read: Reads a part of it.
@@ -74,7 +94,11 @@ def read_header(read: Piece, size: int | None, what: str) -> dict[str, Tensor]:
     body = None if size is None else size - LENGTH_BYTES - length
     found = [_tensor(*one, body, what) for one in header.items() if one[0] != "__metadata__"]
     # In the order in which they lie in the file, which is that of loading.
-    return {tensor.name: tensor for tensor in sorted(found, key=lambda one: one.start)}
+    tensors = {tensor.name: tensor for tensor in sorted(found, key=lambda one: one.start)}
+    metadata = header.get("__metadata__", {})
+    if not isinstance(metadata, dict):
+        raise bad(what, "has a __metadata__ that is no object")
+    return Header(tensors, metadata, LENGTH_BYTES + length)
 
 
 def files_of(index: Mapping[str, Any], what: str) -> tuple[str, ...]:
