@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
@@ -143,3 +144,8 @@ def _pool(place: Place, at_once: int) -> Executor:
 def _begin() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who waits for it ends it
     end_with_parent()
+
+
+def usual_jobs() -> int:
+    """How many files are read beside each other where nobody says it."""
+    return min(len(os.sched_getaffinity(0)), 4)

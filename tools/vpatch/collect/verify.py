@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -294,8 +293,3 @@ class _Verification:
             failed=tuple(self.failed),
             read=self.read,
         )
-
-
-def usual_jobs() -> int:
-    """How many files are read beside each other where nobody says it."""
-    return min(len(os.sched_getaffinity(0)), 4)
