@@ -62,6 +62,7 @@ class Store:
         self._shard_bytes = shard_bytes
         self._ready: dict[Path, Sample] = {}
         self._shape: Shape | None = None
+        self.first_failed: str | None = None
         self._sharded = about.layout == "shards"
         self._ready_folder = Folder(work / _READY)
         self._kinds = (STATES, TOKENS, LAST) if about.norm else (STATES, TOKENS)
@@ -167,6 +168,7 @@ class Store:
         for one in lines:
             self.seen.put(one.number, Seen.FAILED)
         if lines:
+            self.first_failed = self.first_failed or lines[0].reason
             self._journal.add(lines)
             self.counts = replace(self.counts, failed=self.counts.failed + len(lines))
 

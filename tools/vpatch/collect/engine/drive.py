@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from vpatch.smoke.engine.parent import end_with_parent
+from vpatch.smoke.engine.prepare import error_of, prepare
 
 Job = dict[str, Any]
 _LOOKS_EVERY_S = 0.25
@@ -186,8 +187,6 @@ def main(path: Path) -> int:
     with Path(job["events"]).open("a", encoding="utf-8") as stream:
         events = Events(stream)
         from vllm import LLM
-
-        from vpatch.smoke.engine.start import error_of, prepare
 
         try:
             prepare(job)
