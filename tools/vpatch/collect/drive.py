@@ -167,7 +167,8 @@ class Drive:
         return bool(failed or finished)
 
     def _is_there(self, event: Event) -> bool:
-        return (self._staging / event["file"]).is_file()
+        file: Path = self._staging / event["file"]
+        return file.is_file()
 
     def _finished(self, event: Event) -> Finished:
         return Finished(
