@@ -108,9 +108,10 @@ def begin(
         _fetch(place, SAMPLES, work)
     (work / _NEW).replace(work / PROMPTS)
     write_atomically(work / ABOUT, about.to_json())
-    if grown or before is None:
+    if before is None:
+        place.put(about.to_json(), ABOUT)  # first: by it a later run knows the set
+    if grown:
         _give(place, work / PROMPTS, PROMPTS)
-        place.put(about.to_json(), ABOUT)
         place.settle()
     store = Store(place, work, about, table, shard_bytes)
     for name in list(store.strangers()):

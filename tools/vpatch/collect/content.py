@@ -70,6 +70,11 @@ class Content:
     findings: tuple[Finding, ...]
 
 
+def finding(file: str, code: str, message: str) -> Finding:
+    """What is wrong with a file; a sentence that begins with its name loses it."""
+    return Finding(file, None, code, message.removeprefix(file).lstrip(": "))
+
+
 class _File:
     """One pass over one file."""
 
@@ -82,7 +87,7 @@ class _File:
         self.findings: list[Finding] = []
 
     def found(self, code: str, message: str) -> None:
-        self.findings.append(Finding(self.name, None, code, message))
+        self.findings.append(finding(self.name, code, message))
 
     def header(self) -> Header | None:
         """The header, where the tensors that it names are the whole file, side by side."""

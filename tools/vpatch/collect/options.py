@@ -45,7 +45,7 @@ def read_size(option: str, text: str) -> int:
     Raises:
         UsageError: It is no size.
     """
-    found = re.fullmatch(r"([0-9]{1,6})\s*([KMGT]?)(iB|B)?", text.strip())
+    found = re.fullmatch(r"([0-9]{1,6})\s*([KMGT]?)(iB|B)?", _upper(text.strip()))
     if found is None or int(found[1]) == 0 or (found[3] == "iB" and not found[2]):
         raise UsageError(
             f"{option} {text!r} is no size", hint=f"For example: {option} 4GiB", code="bad-size"
@@ -83,6 +83,10 @@ def read_sampling(given: Sequence[str], max_tokens: int) -> dict[str, Any]:
     """Arguments of ``SamplingParams(...)``; greedy where nothing else is said."""
     words = read_words("--sampling", given, _OURS_OF_SAMPLING)
     return {"temperature": 0.0, **words, "max_tokens": max_tokens}
+
+
+def _upper(text: str) -> str:
+    return text.upper().replace("IB", "iB")
 
 
 def _value(text: str) -> Any:

@@ -10,7 +10,7 @@ from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 
-from vpatch.collect.content import Shape, Wanted, read_content
+from vpatch.collect.content import Shape, Wanted, finding, read_content
 from vpatch.collect.place import Place
 from vpatch.errors import FindingError, HostError
 from vpatch.findings import Finding
@@ -51,11 +51,11 @@ def check(place: Place, job: Job) -> Told:
     try:
         stream, size = place.open(job.file)
     except FileNotFoundError:
-        return Told(0, (Finding(job.file, None, "missing", "is missing"),))
+        return Told(0, (finding(job.file, "missing", "is missing"),))
     except FindingError as error:
-        return Told(0, (Finding(job.file, None, error.code, error.message),))
+        return Told(0, (finding(job.file, error.code, error.message),))
     except OSError as error:
-        return Told(0, (Finding(job.file, None, "unreadable", f"cannot be read: {error}"),))
+        return Told(0, (finding(job.file, "unreadable", f"cannot be read: {error}"),))
     with stream:
         try:
             content = read_content(
@@ -69,13 +69,13 @@ def check(place: Place, job: Job) -> Told:
                 layers=job.layers,
             )
         except OSError as error:
-            return Told(0, (Finding(job.file, None, "unreadable", f"cannot be read: {error}"),))
+            return Told(0, (finding(job.file, "unreadable", f"cannot be read: {error}"),))
     found = list(content.findings)
     if content.size != job.size:
         said = f"has {content.size} bytes, and {job.size} were written"
-        found.append(Finding(job.file, None, "size", said))
+        found.append(finding(job.file, "size", said))
     if content.sha256 != job.sha256:
-        found.append(Finding(job.file, None, "checksum", "has other bytes than were written"))
+        found.append(finding(job.file, "checksum", "has other bytes than were written"))
     return Told(content.size, tuple(found))
 
 
