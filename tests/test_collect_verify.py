@@ -214,13 +214,13 @@ def wide(number: int) -> bytes:
         (lambda n: sample_file(n, x=5), "header", "no texts"),
         (lambda n: sample_file(n) + b"\0", "header", "and its header tells of"),
         (lambda n: sample_file(n)[:-1], "header", "lies behind the file's end"),
-        (lambda n: b"", "header", "ends before its header"),
+        (lambda _: b"", "header", "ends before its header"),
         (
             lambda n: sample_file(n, tensors={"more": ("U8", (1,), b"x")}),
             "tensors",
             "'more' that does not belong",
         ),
-        (lambda n: with_header({}), "tensors", "lacks the tensor 'hidden_states'"),
+        (lambda _: with_header({}), "tensors", "lacks the tensor 'hidden_states'"),
     ],
 )
 def test_a_file_that_is_not_its_sample(
