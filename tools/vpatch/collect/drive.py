@@ -107,7 +107,7 @@ class Drive:
 
     def _earlier(self, path: Path) -> None:
         """Takes in what the engine of a killed run finished; the rest is made again."""
-        self._look(Events(path))
+        self._look(Events(path), earlier=True)
         self._pending.clear()
         self._done, self._error = False, None
         path.unlink(missing_ok=True)
@@ -143,7 +143,7 @@ class Drive:
         except OSError as error:
             tell(f"did not begin: {error}")
 
-    def _look(self, events: Events) -> bool:
+    def _look(self, events: Events, *, earlier: bool = False) -> bool:
         """Reads events, and takes in the files that are there; whether there were any."""
         failed: list[Failed] = []
         for event in events.more():
@@ -153,7 +153,7 @@ class Drive:
                 self._pending[event["sample"]] = event
             elif "error" in event:
                 self._error = f"{event['error'].get('type')}: {event['error'].get('message')}"
-            elif "ready" in event:
+            elif "ready" in event and not earlier:
                 self._watcher.say(f"the engine is ready after {event['ready']:.0f} s")
             self._done = self._done or "done" in event
         self._store.fail(failed)
@@ -194,7 +194,7 @@ class Drive:
                 path.unlink()
 
     def _told(self) -> None:
-        counts = self._store.counts
+        counts = self._store.so_far
         if counts.failed >= _ALL_FAIL and not counts.samples:
             raise FindingError(
                 f"the first {counts.failed} prompts failed, the first one because: {self._first()}",
@@ -220,7 +220,8 @@ class Drive:
                 raise HostError(f"the engine left {missing} prompts out", hint=_AGAIN)
             return
         why = self._error or f"its process {failure or 'ended early'}{last_line(self.log)}"
-        kept = f"{self._store.counts.samples} of {self._store.counts.prompts} samples are kept"
+        counts = self._store.so_far
+        kept = f"{counts.samples} of {counts.prompts} samples are kept"
         raise HostError(
             f"the engine ended before all prompts were through: {why}; {kept}",
             hint=f"{_AGAIN} Its log: {self.log}",

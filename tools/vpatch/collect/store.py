@@ -124,6 +124,17 @@ class Store:
             elif _TEMPORARY.match(entry.name):
                 yield entry.name
 
+    @property
+    def so_far(self) -> Counts:
+        """What there is, samples that wait for their shard among it."""
+        waiting = self._ready.values()
+        return replace(
+            self.counts,
+            samples=self.counts.samples + len(waiting),
+            rows=self.counts.rows + sum(one.rows for one in waiting),
+            bytes=self.counts.bytes + sum(one.size or 0 for one in waiting),
+        )
+
     def take(self, files: Sequence[Finished]) -> list[Failed]:
         """Takes files in that the engine has finished; they are gone from where they were.
 

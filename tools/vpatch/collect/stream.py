@@ -6,6 +6,8 @@ import hashlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO
 
+_WORTH_A_THREAD = 128 << 10
+
 
 class Stream:
     """Reads a file once; the hash is computed beside what looks at the bytes."""
@@ -13,7 +15,7 @@ class Stream:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._digest = hashlib.sha256()
-        self._pool = ThreadPoolExecutor(1)
+        self._pool: ThreadPoolExecutor | None = None
         self._hashing: Future[None] | None = None
         self.read_bytes = 0
 
@@ -26,7 +28,10 @@ class Stream:
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         self.read_bytes += len(data)
         self._wait()
-        if data:
+        if len(data) < _WORTH_A_THREAD:
+            self._digest.update(data)
+        else:
+            self._pool = self._pool or ThreadPoolExecutor(1)
             self._hashing = self._pool.submit(self._digest.update, data)
         return data
 
@@ -38,7 +43,9 @@ class Stream:
     def _wait(self) -> None:
         if self._hashing is not None:
             self._hashing.result()
+            self._hashing = None
 
     def close(self) -> None:
         """Ends the thread that computes the hash."""
-        self._pool.shutdown()
+        if self._pool is not None:
+            self._pool.shutdown()

@@ -78,17 +78,16 @@ class Wish:
 
 
 class _Watcher:
-    def __init__(self, tally: ConsoleTally) -> None:
+    def __init__(self, tally: ConsoleTally, first: int) -> None:
         self._tally = tally
         self._began = time.monotonic()
-        self._first: int | None = None
+        self._first = first
 
     def say(self, text: str) -> None:
         self._tally.say(text)
 
     def at(self, counts: Counts) -> None:
         failed = f", {counts.failed} failed" if counts.failed else ""
-        self._first = counts.bytes if self._first is None else self._first
         speed = (counts.bytes - self._first) / max(time.monotonic() - self._began, 0.1)
         more = f"{counts.rows} rows, {size(counts.bytes)}, {size(speed)}/s{failed}"
         self._tally.to(counts.samples + counts.failed, more)
@@ -125,13 +124,13 @@ def _collect(
     progress: Progress,
     tally: Tally,
 ) -> int:
-    before = store.counts.samples
+    before = store.so_far.samples
     if before:
         progress.say(f"{before} of {begun.prompts} samples are there already")
     shown = tally("collecting", begun.prompts, before)
     try:
         with _interruptible(wish), tempfile.TemporaryDirectory(prefix="vpatch-collect-") as name:
-            _drive(store, wish, model, environment, Path(name), _Watcher(shown))
+            _drive(store, wish, model, environment, Path(name), _Watcher(shown, store.so_far.bytes))
         store.finish()
     except BaseException:
         if store.place.folder is None:
@@ -140,7 +139,7 @@ def _collect(
     finally:
         shown.done()
         store.close()
-    return store.counts.samples - before
+    return store.so_far.samples - before
 
 
 def _drive(
