@@ -11,8 +11,8 @@ apply: ``vpatch apply`` as a whole command against ``git worktree add`` + ``git 
 export, import: on a series of 100 patches (bench_series.py), against what git does of it: ``git
 format-patch`` and the ``git am`` that proves the result; ``git am`` of the same mails. lint: all
 pinned series, against ``git apply --numstat`` reading the same patches.
-verify: ``vpatch collect --verify`` of a set of hidden states (bench_collect.py), against sums of its
-files.
+verify: ``vpatch collect --verify`` of a set of hidden states (bench_collect.py), against sums of
+its files.
 
 Everything is downloaded before the clock runs. Times are the best of several runs that take turns,
 so that a busy machine is busy for both. Exit 1: a bound of BOUNDS is missed.
