@@ -383,6 +383,11 @@ def test_a_file_that_becomes_shorter_while_it_is_read() -> None:
     assert {one.code for one in found.findings} == {"header", "size"}
 
 
+def test_more_token_ids_than_memory_should_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vpatch.collect.content._MOST_TOKENS", ROWS - 1)
+    assert f"has {ROWS} token ids" in content(sample_file(1)).findings[0].message
+
+
 def test_a_large_file_takes_no_memory() -> None:
     rows, width = ROWS, 1 << 20
     data = states_of(1, 1, hidden=1) * (rows * width // 2)

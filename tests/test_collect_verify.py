@@ -354,6 +354,11 @@ def test_another_id(whole: Path) -> None:
     assert "sample 3 has another id than its prompt [id]" in said(whole)
 
 
+def test_a_prompt_that_is_none(whole: Path) -> None:
+    change(whole, "prompts.jsonl", "[10]", "{}")
+    assert "prompts.jsonl:1: has a prompt_token_ids without token ids [bad-prompts]" in said(whole)
+
+
 def test_a_prompt_more(whole: Path) -> None:
     with (whole / "prompts.jsonl").open("a") as stream:
         stream.write('{"id": "p5", "prompt": "more"}\n')
@@ -399,6 +404,28 @@ def test_a_shard_of_other_samples(sharded: Path) -> None:
     text = said(sharded)
     assert f"{last.name}: has a tensor " in text
     assert f"{last.name}: has other bytes than were written" in text
+
+
+def test_a_shard_twice(sharded: Path) -> None:
+    lines = (sharded / "samples.jsonl").read_text().splitlines(keepends=True)
+    first = lines[: 1 + json.loads(lines[0])["samples"]]
+    (sharded / "samples.jsonl").write_text("".join([*lines, *first]))
+    keep_checksum(sharded, "samples.jsonl")
+    found = verified(sharded)
+    assert "shard-000000.safetensors is there twice [double]" in said(sharded)
+    assert found.by_code == {"double": 1}
+
+
+def test_folders_under_the_names_of_files(whole: Path) -> None:
+    (whole / "set.json").rename(whole / "x")
+    (whole / "set.json").symlink_to("x")
+    with pytest.raises(FindingError, match="is a link"):
+        verified(whole)
+    (whole / "set.json").unlink()
+    (whole / "x").rename(whole / "set.json")
+    (whole / "hs_1.safetensors").unlink()
+    (whole / "hs_1.safetensors").mkdir()
+    assert verified(whole).by_code["no-file"] == 2  # as a file of a sample, and in the listing
 
 
 def test_layouts_are_not_mixed(whole: Path) -> None:

@@ -47,7 +47,8 @@ def read_lines(stream: BinaryIO, tell: Tell) -> Iterator[tuple[int, Line]]:
         try:
             yield number, parse_line(raw, f"line {number}")
         except FindingError as error:
-            tell(Finding(SAMPLES, number, "samples", error.message))
+            message = error.message.removeprefix(f"line {number}").lstrip(": ")
+            tell(Finding(SAMPLES, number, "samples", message))
 
 
 def read_blocks(stream: BinaryIO, tell: Tell) -> Iterator[Block | tuple[int, Failed]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -151,7 +152,9 @@ class _Verification:
                 for prompt in read_prompts(stream, PROMPTS):
                     self.table.add(prompt)
             except UsageError as error:
-                self.found(PROMPTS, error.code, error.message)
+                line = re.match(rf"{re.escape(PROMPTS)}:(\d+) ", error.message)
+                rest = error.message[line.end() :] if line else error.message
+                self.found(PROMPTS, error.code, rest, int(line[1]) if line else None)
         if len(self.table) != len(self.seen):
             self.found(
                 PROMPTS,
