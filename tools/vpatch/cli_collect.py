@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 @click.option(
     "--in-flight",
     type=click.IntRange(min=1),
-    default=256,
+    default=1024,
     show_default=True,
     help="Most prompts in the engine at a time.",
 )

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from vpatch.collect.table import Prompts, Seen
 from vpatch.files import disk_errors, sha256_file
 
 _READY = "ready"
+_AT_ONCE = 4  # most of it is hashes and the disk
 _TEMPORARY = re.compile(r"\.(hs_\d+|shard-\d+|manifest|set|prompts|samples)\.")
 
 
@@ -145,10 +147,8 @@ class Store:
         """
         good: list[tuple[Finished, Sample]] = []
         failed: list[Failed] = []
-        for file in files:
-            if self.seen[file.number] != Seen.MISSING:
-                continue
-            sample, self._shape = check_in(file, self._prompts, self._shape, self._about)
+        new = [file for file in files if self.seen[file.number] == Seen.MISSING]
+        for file, sample in zip(new, self._checked(new), strict=True):
             if isinstance(sample, Sample):
                 good.append((file, sample))
                 self.seen.put(sample.number, Seen.SAMPLE)
@@ -172,6 +172,23 @@ class Store:
             file.path.unlink(missing_ok=True)
         self._pack(last=False)
         return failed
+
+    def _checked(self, files: Sequence[Finished]) -> Iterator[Sample | Failed]:
+        """Reads files beside each other; the first ones alone, until one says the rows' shape."""
+        first = 0
+        while first < len(files) and self._shape is None:
+            yield self._check(files[first])
+            first += 1
+        if len(files) - first == 1:
+            yield self._check(files[first])
+        elif first < len(files):
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                yield from pool.map(self._check, files[first:])
+
+    def _check(self, file: Finished) -> Sample | Failed:
+        sample, shape = check_in(file, self._prompts, self._shape, self._about)
+        self._shape = self._shape or shape
+        return sample
 
     def fail(self, failed: Iterable[Failed]) -> None:
         """Notes prompts that have no sample."""
