@@ -128,6 +128,11 @@ def test_a_line_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_more_token_ids_than_a_prompt_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompts_module, "_MOST_IDS", 2)
+    assert "has a prompt of 3 token ids" in refused(b'{"prompt": [1, 2, 3]}')
+
+
 def test_only_what_is_wanted_is_read() -> None:
     assert len(read(b'{"prompt": "a"}\n{"prompt": "b"}\nnonsense\n', 2)) == 2
 

@@ -153,6 +153,10 @@ def test_a_set_without_its_manifest_is_not_finished(whole: Path) -> None:
         {"shape": {"dtype": "BF16", "layers": 1 << 30, "hidden": 1 << 30}},
         {"shape": {"dtype": "I64", "layers": 2, "hidden": 4}},
         {"sha256": {}},
+        {"sha256": dict.fromkeys(("set.json", "prompts.jsonl", "samples.jsonl"), "0" * 63)},
+        {"shape": {"dtype": "BF16", "layers": 2, "hidden": 4, "more": 1}},
+        {"shape": [2, 4]},
+        {"shape": {"dtype": "BF16", "layers": 0, "hidden": 4}},
         {"schema": "vpatch/set/2"},
     ],
 )
@@ -160,6 +164,36 @@ def test_a_manifest_that_is_none(whole: Path, change_to: dict[str, Any]) -> None
     path = whole / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change_to}))
     with pytest.raises(FindingError, match=r"manifest\.json"):
+        verified(whole)
+
+
+@pytest.mark.parametrize(
+    "change_to",
+    [
+        {"target": None},
+        {"vllm": 26},
+        {"series": 5},
+        {"sampling": []},
+        {"options": None},
+        {"layers": []},
+        {"layers": [1, "3"]},
+        {"layers": 3},
+        {"layout": "tar"},
+        {"norm": 1},
+        {"schema": None},
+    ],
+)
+def test_a_set_json_that_is_none(whole: Path, change_to: dict[str, Any]) -> None:
+    path = whole / "set.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change_to}))
+    with pytest.raises(FindingError, match=r"set\.json"):
+        verified(whole)
+
+
+def test_a_manifest_of_gigabytes(whole: Path) -> None:
+    with (whole / "manifest.json").open("ab") as stream:
+        stream.truncate(1 << 40)
+    with pytest.raises(FindingError, match=r"manifest\.json has 1099511627776 bytes"):
         verified(whole)
 
 

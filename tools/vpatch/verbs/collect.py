@@ -132,9 +132,11 @@ def _collect(
         with _interruptible(wish), tempfile.TemporaryDirectory(prefix="vpatch-collect-") as name:
             _drive(store, wish, model, environment, Path(name), _Watcher(shown, store.so_far.bytes))
         store.finish()
-    except BaseException:
+    except BaseException as error:
         if store.place.folder is None:
             store.publish()
+        if isinstance(error, HostError) and "--resume" not in error.hint:
+            error.hint = f"{error.hint} With --resume it goes on with what is there.".strip()
         raise
     finally:
         shown.done()
