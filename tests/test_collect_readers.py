@@ -465,6 +465,36 @@ def test_lines_are_read_as_they_were_written(line: Any) -> None:
     assert parse_line(line_of(line), "l") == line
 
 
+@pytest.mark.parametrize(
+    ("line", "changes", "why"),
+    [
+        (0, {"id": 5}, "has an id that is no text"),
+        (0, {"sample": -1}, "has no sample"),
+        (0, {"sample": True}, "has no sample"),
+        (0, {"sample": 10**9}, "has no sample"),
+        (0, {"file": "hs_4.safetensors"}, "where hs_3.safetensors or a shard would be"),
+        (0, {"file": "../hs_3.safetensors"}, "where hs_3.safetensors or a shard would be"),
+        (0, {"file": "shard-1.safetensors"}, "where hs_3.safetensors or a shard would be"),
+        (0, {"file": ["hs_3.safetensors"]}, "has no file"),
+        (0, {"prompt": 0}, "counts no token"),
+        (0, {"generated": 0}, "counts no token"),
+        (0, {"generated": 1 << 40}, "has no generated"),
+        (0, {"size": 1 << 60}, "has no size"),
+        (0, {"sha256": "A" * 64}, "has no sha256"),
+        (0, {"tokens": None}, "has no tokens"),
+        (0, {"finish": "x" * 3000}, "has no finish"),
+        (2, {"failed": ""}, "has no failed"),
+        (3, {"shard": "hs_1.safetensors"}, "which is no shard"),
+        (3, {"shard": "shard-000001.safetensors/../x"}, "which is no shard"),
+        (3, {"samples": "3"}, "has no samples"),
+    ],
+)
+def test_a_line_with_one_wrong_thing(line: int, changes: dict[str, Any], why: str) -> None:
+    fields = {**json.loads(line_of(LINES[line])), **changes}
+    with pytest.raises(FindingError, match=why):
+        parse_line(json.dumps(fields).encode(), "l")
+
+
 @given(st.sampled_from(LINES), st.data())
 def test_lines_that_are_none(line: Any, data: st.DataObject) -> None:
     fields = json.loads(line_of(line))
