@@ -14,6 +14,12 @@ from typing import Any
 import pytest
 
 from collect_lab import names, tokens_of, write_prompts, write_vllm
+from vpatch.errors import HostError
+from vpatch.progress import SilentProgress
+from vpatch.smoke.environment import Environment
+from vpatch.smoke.origin import Origin
+from vpatch.talk import ConsoleTally
+from vpatch.verbs import collect as verb
 
 
 class Lab:
@@ -294,7 +300,41 @@ def test_an_engine_that_does_not_start(lab: Lab) -> None:
 
 def test_a_vllm_that_does_not_collect(lab: Lab) -> None:
     path = lab.site / "vllm/__init__.py"
-    path.write_text(path.read_text().replace("hidden_states_collection, **", "*, dtype=None, **"))
+    path.write_text(path.read_text().replace("hidden_states_collection, **options", "chaos=None"))
     found = lab.run()
-    assert found["error"]["code"] == "engine"
-    assert "hidden_states_collection" in found["error"]["message"]
+    assert (found["exit"], found["error"]["code"]) == (4, "no-collection")
+    assert "takes no hidden_states_collection" in found["error"]["message"]
+    assert "topic collection" in found["error"]["hint"]
+
+
+def test_a_series_without_the_topic_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wish = verb.Wish(
+        model="owner/model",
+        prompts=tmp_path / "p",
+        out=str(tmp_path / "set"),
+        samples=None,
+        resume=False,
+        python=Path("python3"),
+        device="cpu",
+        layers=(1, 3),
+        sampling={},
+        options={},
+        shard_bytes=None,
+        in_flight=1,
+        backlog=1,
+        jobs=1,
+    )
+    environment = Environment(Path("/p"), (), {}, "0.26.0+kimi.5", "2.11.0", "cpu")
+    series = {"sha256": "ab" * 32, "topics": ["aux-layers"]}
+    monkeypatch.setattr(verb, "named_environment", lambda *_: environment)
+    monkeypatch.setattr(verb, "origin_of", lambda *_: Origin(series, None, None, ""))
+
+    def no_tally(*_: object) -> ConsoleTally:
+        raise AssertionError("nothing is collected")
+
+    with pytest.raises(HostError, match="has no topic collection") as caught:
+        verb.run(wish, SilentProgress(), no_tally)
+    assert caught.value.code == "no-collection"
+    assert not (tmp_path / "set").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 import time
@@ -26,6 +27,9 @@ _LOOKS_EVERY_S = 0.1
 _PUBLISHES_EVERY_S = 300.0
 _LONGEST_S = 365 * 24 * 3600.0
 _ALL_FAIL = 32
+_AGAIN = "Mend that, and run the same command with --resume."
+TOPIC, OPTION = "collection", "hidden_states_collection"
+_UNKNOWN = re.compile(rf"TypeError: .*unexpected keyword argument '{OPTION}'")
 
 
 @dataclass(frozen=True)
@@ -219,6 +223,8 @@ class Drive:
             if missing:
                 raise HostError(f"the engine left {missing} prompts out", hint=_AGAIN)
             return
+        if self._error is not None and _UNKNOWN.search(self._error):
+            raise no_collection(f"the vLLM that ran takes no {OPTION}")
         why = self._error or f"its process {failure or 'ended early'}{last_line(self.log)}"
         counts = self._store.so_far
         kept = f"{counts.samples} of {counts.prompts} samples are kept"
@@ -229,7 +235,14 @@ class Drive:
         )
 
 
-_AGAIN = "Mend that, and run the same command with --resume."
+def no_collection(why: str) -> HostError:
+    """A vLLM that cannot do it."""
+    return HostError(
+        f"{why}: it collects no hidden states",
+        hint=f"Install a wheel that vpatch build made of a release with the topic {TOPIC}; "
+        "vpatch status lists them.",
+        code="no-collection",
+    )
 
 
 def _failed(event: Event, why: str) -> Failed:

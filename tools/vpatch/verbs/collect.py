@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vpatch.collect.begin import Begun, begin, check_place
-from vpatch.collect.drive import Drive, Order, Watcher
+from vpatch.collect.drive import TOPIC, Drive, Order, Watcher, no_collection
 from vpatch.collect.manifest import About, Counts
 from vpatch.collect.place import place_of
 from vpatch.collect.store import Store
@@ -34,7 +34,6 @@ from vpatch.smoke.wheels import installed_subject
 from vpatch.talk import ConsoleTally
 from vpatch.verbs.collect_verify import report, size
 
-TOPIC = "collection"
 _HUB_NAME = re.compile(r"[\w][\w.-]{0,95}/[\w][\w.-]{0,95}")
 # A user's own run of a user's own model: what is set for vLLM counts.
 _PASSED = re.compile(r"(VLLM|HF|TORCH|TORCHINDUCTOR|TRITON|CUDA|OMP|PYTORCH)_\w+")
@@ -196,12 +195,8 @@ def _fitting(
 def _about(wish: Wish, model: str, environment: Environment) -> About:
     origin = origin_of(environment.origin, environment.direct_url)
     if origin.series is not None and TOPIC not in origin.series["topics"]:
-        raise HostError(
-            f"the vLLM {environment.vllm} of {environment.python} collects no hidden states: its "
-            f"series has no topic {TOPIC}",
-            hint="Install a wheel that vpatch build made of a release with that topic.",
-            code="no-collection",
-        )
+        vllm = f"the vLLM {environment.vllm} of {environment.python}"
+        raise no_collection(f"the series of {vllm} has no topic {TOPIC}")
     return About(
         target=model,
         layers=wish.layers,
