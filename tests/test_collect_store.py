@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -188,6 +190,27 @@ def test_a_file_that_is_not_its_sample_is_a_failure(tmp_path: Path) -> None:
     assert (store.counts.samples, store.counts.failed) == (1, 3)
     store.finish()
     assert not verify(place, SilentProgress(), jobs=1).findings
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"id": "p2"}, "the engine calls its prompt otherwise"),
+        ({"id": None}, "the engine calls its prompt otherwise"),
+        ({"prompt": 9}, "the engine took 9 tokens of a prompt of 2"),
+        ({"generated": 9}, "not BF16 [10, 2, 4]"),
+        ({"tokens": "0" * 64}, "other token ids than the engine answered"),
+    ],
+)
+def test_an_answer_that_is_not_of_the_prompt(
+    tmp_path: Path, changes: dict[str, Any], why: str
+) -> None:
+    store = open_store(Folder(tmp_path / "set"), write_prompts(tmp_path / "p", 2))
+    said = dataclasses.replace(finished(tmp_path / "staging", 1), **changes)
+    (failed,) = store.take([said])
+    store.close()
+    assert why in failed.reason
+    assert not data_of(tmp_path / "set")
 
 
 def test_a_sample_is_taken_once(tmp_path: Path) -> None:
