@@ -235,7 +235,7 @@ def test_failed_prompts_are_tried_again(lab: Lab) -> None:
         (["--resume", "--max-tokens", "9"], "other-set"),
         (["--resume", "--layers", "1"], "other-set"),
         (["--resume", "--shard-size", "1G"], "other-set"),
-        (["--resume", "--option", "max_model_len=5"], "other-set"),
+        (["--resume", "--option", "dtype=float16"], "other-set"),
         ([], "not-empty"),
     ],
 )
@@ -245,6 +245,23 @@ def test_another_set_is_not_gone_on_with(lab: Lab, change: list[str], code: str)
     found = lab.run(*change)
     assert (found["exit"], found["error"]["code"]) == (2, code), found
     assert {one.name: one.read_bytes() for one in lab.set.iterdir()} == before
+
+
+def test_what_no_state_depends_on_may_be_mended(lab: Lab) -> None:
+    assert lab.run(chaos={"dies": 3})["exit"] == 4
+    before = (lab.set / "set.json").read_bytes()
+    path = lab.site / "vllm/__init__.py"
+    path.write_text(path.read_text().replace('options.get("chaos", {})', "{}"))
+    found = lab.run("--resume", "--option", "max_num_seqs=5", chaos={"dies": 3})
+    assert (found["complete"], found["new_samples"]) == (True, 3), found
+    assert (lab.set / "set.json").read_bytes() == before
+
+
+def test_a_set_without_samples_may_become_another_one(lab: Lab) -> None:
+    assert lab.run("--layers", "1,99", chaos={"start": "no layer 99"})["exit"] == 4
+    write_prompts(lab.prompts, 3)
+    found = lab.run("--resume", "--layers", "2")
+    assert (found["complete"], found["samples"], found["layers"]) == (True, 3, [2]), found
 
 
 def test_other_prompts_are_not_gone_on_with(lab: Lab) -> None:

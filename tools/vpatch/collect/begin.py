@@ -5,11 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from vpatch.collect.layout import ABOUT, MANIFEST, PROMPTS, SAMPLES, WORK
+from vpatch.collect.layout import (
+    ABOUT,
+    MANIFEST,
+    PROMPTS,
+    SAMPLES,
+    WORK,
+    number_of_file,
+    number_of_shard,
+)
 from vpatch.collect.manifest import About, read_about, read_manifest
 from vpatch.collect.place import Place
 from vpatch.collect.prompts import read_prompts
@@ -19,6 +28,23 @@ from vpatch.errors import FindingError, HostError, UsageError
 from vpatch.files import cache_dir, disk_errors, write_atomically
 
 _NEW = "new.jsonl"
+# What a run that ended for want of memory, say, is gone on with otherwise.
+_FREE = frozenset(
+    {
+        "cpu_offload_gb",
+        "disable_log_stats",
+        "download_dir",
+        "gpu_memory_utilization",
+        "kv_cache_memory_bytes",
+        "load_format",
+        "max_model_len",
+        "max_num_batched_tokens",
+        "max_num_seqs",
+        "num_gpu_blocks_override",
+        "speculative_config",
+        "swap_space",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -87,15 +113,19 @@ def begin(
         UsageError: A line is no prompt, or the set there is another one.
         HostError: The disk.
     """
-    before = read_about(place)
-    if before is not None:
-        _check_same(before, about, place)
     work = work_of(place)
+    before = read_about(place)
+    if before is None or _is_bare(place, work):
+        before = None
+        shutil.rmtree(work, ignore_errors=True)  # of a run with other prompts, perhaps
+    else:
+        _check_same(before, about, place)
+        about = before
     place.make()
     with disk_errors(work):
         work.mkdir(parents=True, exist_ok=True)
         table = _read(prompts, work / _NEW, most)
-    grown = _check_prefix(place, work / _NEW)
+    grown = before is None or _check_prefix(place, work / _NEW)
     manifest = read_manifest(place)
     if manifest is not None:
         if not grown and not manifest.counts.failed:
@@ -117,6 +147,14 @@ def begin(
     for name in list(store.strangers()):
         place.remove(name)
     return Begun(store, len(table))
+
+
+def _is_bare(place: Place, work: Path) -> bool:
+    """Whether no sample has its name yet: whatever was begun may still become another set."""
+    if place.size(MANIFEST) is not None or any((work / "ready").glob("*")):
+        return False
+    names = (entry.name for entry in place.entries())
+    return all(number_of_file(name) is None and number_of_shard(name) is None for name in names)
 
 
 def _read(prompts: Path, copy: Path, most: int | None) -> Prompts:
@@ -158,12 +196,19 @@ def _check_prefix(place: Place, new: Path) -> bool:
 def _check_same(before: About, about: About, place: Place) -> None:
     for one in fields(About):
         old, new = getattr(before, one.name), getattr(about, one.name)
+        if one.name == "options":
+            old, new = _of_states(old), _of_states(new)
         if old != new:
             raise UsageError(
                 f"{place.name} was begun with {one.name} {old!r:.200}, and this is {new!r:.200}",
                 hint="Resume with what it was begun with, or collect elsewhere.",
                 code="other-set",
             )
+
+
+def _of_states(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that change states; others may be mended between runs."""
+    return {name: value for name, value in options.items() if name not in _FREE}
 
 
 def _fetch(place: Place, name: str, work: Path) -> None:

@@ -25,8 +25,10 @@ from vpatch.smoke.run import Children, last_line
 
 _LOOKS_EVERY_S = 0.1
 _PUBLISHES_EVERY_S = 300.0
+_SILENCE_S = 900.0
 _LONGEST_S = 365 * 24 * 3600.0
 _ALL_FAIL = 32
+_LONGEST_ERROR = 1000
 _AGAIN = "Mend that, and run the same command with --resume."
 TOPIC, OPTION = "collection", "hidden_states_collection"
 _UNKNOWN = re.compile(rf"TypeError: .*unexpected keyword argument '{OPTION}'")
@@ -103,9 +105,15 @@ class Drive:
         engine = threading.Thread(target=self._engine, args=(job, failure.append), daemon=True)
         engine.start()
         events = Events(path)
+        since = time.monotonic()
         while engine.is_alive():
-            if not self._look(events):
-                engine.join(_LOOKS_EVERY_S)
+            if self._look(events):
+                since = time.monotonic()
+                continue
+            if time.monotonic() > since + _SILENCE_S:
+                since = time.monotonic()
+                self._watcher.say(f"no sample came for a while; the engine's log is {self.log}")
+            engine.join(_LOOKS_EVERY_S)
         self._look(events)
         self._ended(failure[0] if failure else "was not waited for")
 
@@ -152,11 +160,13 @@ class Drive:
         failed: list[Failed] = []
         for event in events.more():
             if "failed" in event and isinstance(event.get("sample"), int):
-                failed.append(_failed(event, str(event["failed"])))
+                if not earlier:  # it is tried again
+                    failed.append(_failed(event, str(event["failed"])))
             elif "sample" in event and _is_whole(event):
                 self._pending[event["sample"]] = event
             elif "error" in event:
-                self._error = f"{event['error'].get('type')}: {event['error'].get('message')}"
+                said = f"{event['error'].get('type')}: {event['error'].get('message')}"
+                self._error = " ".join(said.split())[:_LONGEST_ERROR]
             elif "ready" in event and not earlier:
                 self._watcher.say(f"the engine is ready after {event['ready']:.0f} s")
             self._done = self._done or "done" in event
@@ -164,8 +174,9 @@ class Drive:
         ready = [number for number, event in self._pending.items() if self._is_there(event)]
         finished = [self._finished(self._pending.pop(number)) for number in ready]
         if finished:
-            self._store.take(finished)
-        self._late()
+            self._store.take(finished, again=earlier)
+        if not earlier:
+            self._late()
         if failed or finished:
             self._told()
         return bool(failed or finished)

@@ -137,10 +137,15 @@ class Store:
             bytes=self.counts.bytes + sum(one.size or 0 for one in waiting),
         )
 
-    def take(self, files: Sequence[Finished]) -> list[Failed]:
+    def take(self, files: Sequence[Finished], *, again: bool = False) -> list[Failed]:
         """Takes files in that the engine has finished; they are gone from where they were.
 
         Those of a prompt that has a sample already are only removed.
+
+        Args:
+            files: The files.
+            again: Whether a prompt whose file is not what it has to be is to be run again: it is
+                not noted as failed.
 
         Returns:
             Those that are not what they have to be; they are removed too.
@@ -167,7 +172,8 @@ class Store:
                 self._ready[self._ready_folder.folder / sample.file] = sample
             else:
                 self._count(_block(sample))
-        self.fail(failed)
+        if not again:
+            self.fail(failed)
         for file in files:
             file.path.unlink(missing_ok=True)
         self._pack(last=False)
