@@ -315,6 +315,15 @@ def test_an_engine_that_does_not_start(lab: Lab) -> None:
     assert "engine.log" in found["error"]["hint"]
 
 
+def test_an_engine_whose_own_process_does_not_start(lab: Lab) -> None:
+    path = lab.site / "vllm/__init__.py"
+    talk = "print('(Worker pid=7) ERROR 11-30 [x.py:7] ValueError: no memory left', flush=True)"
+    start = 'if self.chaos.get("start"):'
+    path.write_text(path.read_text().replace(start, f"{talk}\n        {start}"))
+    found = lab.run(chaos={"start": "Engine core initialization failed. See root cause above."})
+    assert "were through: ValueError: no memory left; 0 of 6" in found["error"]["message"]
+
+
 def test_a_vllm_that_does_not_collect(lab: Lab) -> None:
     path = lab.site / "vllm/__init__.py"
     path.write_text(path.read_text().replace("hidden_states_collection, **options", "chaos=None"))

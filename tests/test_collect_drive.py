@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from vpatch.collect.engine import drive
 from vpatch.collect.engine.drive import Backlog, Driver, lines_of
-from vpatch.collect.events import Events
+from vpatch.collect.events import Events, first_error
 from vpatch.collect.prompts import digest_of
 from vpatch.collect.table import Seen
 
@@ -162,6 +162,21 @@ def test_events_come_whole(tmp_path: Path) -> None:
             stream.write(part)
             stream.flush()
             assert list(events.more()) == expected
+
+
+def test_the_first_error_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert first_error(log) is None
+    log.write_text("all is well\n")
+    assert first_error(log) is None
+    log.write_text(
+        "INFO starting\n"
+        "(Worker pid=7) ERROR 11-30 09:08:16 [executor.py:1007]     raise ValueError(\n"
+        "(Worker pid=7) ERROR 11-30 09:08:16 [executor.py:1007] ValueError: no memory left\n"
+        "(EngineCore pid=3) RuntimeError: Worker failed with error 'no memory left'\n"
+        "RuntimeError: Engine core initialization failed. See root cause above.\n"
+    )
+    assert first_error(log) == "ValueError: no memory left"
 
 
 def test_the_digest_of_the_engine_side_is_ours() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from vpatch.collect.events import Event, Events
+from vpatch.collect.events import Event, Events, first_error
 from vpatch.collect.intake import Finished
 from vpatch.collect.layout import PROMPTS
 from vpatch.collect.lines import Failed
@@ -236,6 +236,8 @@ class Drive:
             return
         if self._error is not None and _UNKNOWN.search(self._error):
             raise no_collection(f"the vLLM that ran takes no {OPTION}")
+        if self._error is not None and "root cause above" in self._error:
+            self._error = first_error(self.log) or self._error
         why = self._error or f"its process {failure or 'ended early'}{last_line(self.log)}"
         counts = self._store.so_far
         kept = f"{counts.samples} of {counts.prompts} samples are kept"

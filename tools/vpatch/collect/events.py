@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 Event = Mapping[str, Any]
 _PIECE = 1 << 20
+_LONGEST = 1000
+# Behind what vLLM puts before the lines of its processes: who, when, which file.
+_ERROR = re.compile(rb"(?:^|\] |\) )((?:\w+\.)*\w*(?:Error|Exception): .+)", re.MULTILINE)
 
 
 class Events:
@@ -38,6 +42,17 @@ class Events:
                     event = _event(line)
                     if event is not None:
                         yield event
+
+
+def first_error(log: Path) -> str | None:
+    """The first error that an engine's log has: what a process of its own ended with."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(log.stat().st_size - _PIECE, 0))
+            found = _ERROR.search(stream.read(_PIECE))
+    except OSError:
+        return None
+    return found[1].decode("utf-8", "replace").strip()[:_LONGEST] if found else None
 
 
 def _event(line: bytes) -> Event | None:
