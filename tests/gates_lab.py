@@ -21,6 +21,10 @@ class ModelConfig:
     def get_total_num_hidden_layers(self):
         return self.model_arch_config.total_num_hidden_layers
 """,
+    "config/vllm.py": """
+class VllmConfig:
+    model_config: object = None
+""",
     "config/speculative.py": """
 from pydantic import model_validator
 
@@ -85,6 +89,7 @@ def supports_multimodal(model):
 """,
     "model_executor/models/registry.py": """
 _MODELS = {
+    "KimiK25ForConditionalGeneration": ("kimi_k25", "KimiK25ForConditionalGeneration"),
     "DeepseekV2ForCausalLM": ("deepseek_v2", "DeepseekV2ForCausalLM"),
     "LlamaForCausalLMEagle3": ("llama_eagle3", "Eagle3LlamaForCausalLM"),
 }
@@ -151,7 +156,7 @@ class DeepseekV2Model(nn.Module, EagleModelMixin):
         for idx, layer in enumerate(self.layers[self.start_layer : self.end_layer]):
             if idx in self.aux_hidden_state_layers:
                 aux_hidden_states.append(
-                    hidden_states if residual is None else hidden_states + residual
+                    hidden_states.clone() if residual is None else hidden_states + residual
                 )
             hidden_states, residual = layer(positions, hidden_states, residual)
         if len(self.layers) in self.aux_hidden_state_layers:
@@ -209,7 +214,7 @@ class LlamaModel(nn.Module):
         return input_ids
 
     def forward(self, input_ids, positions, hidden_states):
-        return hidden_states, hidden_states
+        return hidden_states, hidden_states.clone()
 
 
 class Eagle3LlamaForCausalLM(nn.Module):
@@ -224,6 +229,11 @@ class Eagle3LlamaForCausalLM(nn.Module):
         return self.model.fc(hidden_states)
 """,
     "transformers_utils/__init__.py": "",
+    "transformers_utils/model_arch_config_convertor.py": """
+class ModelArchConfigConvertorBase:
+    def is_deepseek_mla(self):
+        return False
+""",
     "transformers_utils/configs/__init__.py": """
 class KimiK25Config:
     def __init__(self, media_placeholder_token_id=0):
@@ -261,6 +271,8 @@ class EagleProposer:
 """,
     "v1/worker/__init__.py": "",
     "v1/worker/gpu_model_runner.py": """
+import torch
+
 from vllm.logger import init_logger
 from vllm.model_executor.models.interfaces import supports_eagle3
 
@@ -276,6 +288,11 @@ class GPUModelRunner:
     def load_model(self):
         if self.use_aux_hidden_state_outputs:
             self._set_aux_layers()
+
+    def execute_model(self, count):
+        model_output = self.model()
+        hidden_states, aux_hidden_states = model_output
+        return torch.cat([each[:count] for each in aux_hidden_states], dim=-1)
 
     def _set_aux_layers(self):
         if not supports_eagle3(self.model):

@@ -332,7 +332,7 @@ def test_the_header_of_this_test_is_good() -> None:
                 header(token_ids=entry("I64", [ROWS], STATES + 8, STATES + 8 + ROWS * 8)),
                 BODY + b"0" * 8,
             ),
-            "has a gap before it",
+            "lies behind a hole",
         ),
         (
             with_header(header(token_ids=entry("I64", [ROWS], STATES, STATES + 7)), BODY),
@@ -350,9 +350,9 @@ def test_the_header_of_this_test_is_good() -> None:
         ),
         (with_header(header(token_ids=entry("I64", [-1], 0, 0)), BODY), "has no shape"),
         (with_header(header(token_ids=entry("I64", [ROWS], 9, 1)), BODY), "no data_offsets"),
-        (with_header(header(__metadata__=[]), BODY), "is no object"),
-        (with_header(header(__metadata__={"a": {}}), BODY), "no texts"),
-        (with_header(header(), BODY + b"more"), "and its header tells of"),
+        (with_header(header(__metadata__=[]), BODY), "no object of texts"),
+        (with_header(header(__metadata__={"a": {}}), BODY), "no object of texts"),
+        (with_header(header(), BODY + b"more"), "that no weight has"),
         (with_header(header(), BODY[:-1]), "lies behind the file's end"),
         (
             with_header(b'{"a": 1, ' + json.dumps(header()).encode()[1:-1] + b', "a": 2}'),

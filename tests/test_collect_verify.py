@@ -245,8 +245,8 @@ def wide(number: int) -> bytes:
         (lambda n: sample_file(n, label="7"), "metadata", "its label is '7', not 1"),
         (lambda n: sample_file(n, layers="[1, 4]"), "layers", "'[1, 4]', not [1, 3]"),
         (lambda n: sample_file(n, layers="[[[["), "layers", "says that its layers"),
-        (lambda n: sample_file(n, x=5), "header", "no texts"),
-        (lambda n: sample_file(n) + b"\0", "header", "and its header tells of"),
+        (lambda n: sample_file(n, x=5), "header", "no object of texts"),
+        (lambda n: sample_file(n) + b"\0", "header", "that no weight has"),
         (lambda n: sample_file(n)[:-1], "header", "lies behind the file's end"),
         (lambda _: b"", "header", "ends before its header"),
         (

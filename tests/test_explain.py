@@ -279,7 +279,7 @@ def test_entries_are_whole() -> None:
         "is only supported for",
         "models. Got x eagle3 is only supported for",  # parts in another order
         "KIMIK25CONFIG OBJECT HAS NO ATTRIBUTE IMAGE_TOKEN_INDEX",
-        "KimiK25Config object has no attribute image_token_index",  # near is not enough
+        "KimiK25Config object has an attribute image_token_index",  # near is not enough
     ],
 )
 def test_other_texts_are_not_explained(text: str) -> None:
@@ -297,6 +297,58 @@ def test_the_surest_comes_first_and_all_are_named() -> None:
     matches = told("KeyError: 'factor'")
     assert [m.entry.general for m in matches] == sorted(m.entry.general for m in matches)
     assert {m.entry.source for m in matches} == {"preflight", "smoke"}
+
+
+_FC = "Tried to load weights of size torch.Size([128, 640])to a parameter of size torch.Size([1"
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        # As docs/gates.md prints them, cut in the middle or at the end.
+        ("ValueError: eagle3 is only supported for ['llama', 'qwen', 'minicpm', 'gpt_oss', "
+         "'hunyuan_vl', 'hunyuan_v1_...", "target"),
+        ("ValidationError: 1 validation error for SpeculativeConfig Value error, eagle3 is only "
+         "supported for ['llama... Got self.target_model_config.hf_text_config.model_type="
+         "'kimi_k2'", "target-accepted"),
+        ("'KimiK25Config' object has ... attribute 'image_token_index'", "placeholder"),
+        ("'KimiK25Config' object has … attribute 'image_token_index'", "placeholder"),
+        ("The checkpoint you are trying to load has model type ... but Transformers does not "
+         "recognize this architecture.", "drafter-mla"),
+        ("Model does not support EAGLE3 interface but aux_hidden...", "interface"),
+        # As a shell or a word processor leaves them.
+        ("KimiK25Config object has no attribute image_token_index", "placeholder"),
+        ("\u2018KimiK25Config\u2019 object has no attribute \u2018image_token_index\u2019",
+         "placeholder"),
+    ],
+)  # fmt: skip
+def test_a_text_that_was_cut_or_lost_its_quotes(text: str, first: str) -> None:
+    assert [match.entry.name for match in told(text)][:1] == [first]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Loading weights...", "...", "… … …", "a ... b", "torch ... size", "'...'", "load ... of ...",
+     "Traceback (most recent call last): ...", "INFO 11-30 Loading safetensors checkpoint ..."],
+)  # fmt: skip
+def test_dots_alone_are_no_error(text: str) -> None:
+    assert told(text) == []
+
+
+@pytest.mark.parametrize("text", [f"AssertionError: {_FC}28, 384])", f"AssertionError: {_FC}..."])
+def test_a_shape_is_first_of_the_gate_that_releases_fail(text: str) -> None:
+    """Of several gates that word the same error, those that were seen to say it come first."""
+    found = told(text)
+    assert next(m.entry.name for m in found if m.entry.source == "gate") == "drafter-fc"
+    assert found[0].entry.name in {"aux-states", "drafter-fc"}
+    if found[0].entry.source == "preflight":
+        assert found[0].fix.startswith("vpatch preflight")
+
+
+def test_shapes_that_do_not_multiply_are_first_of_all_too_many_states() -> None:
+    found = told("RuntimeError: mat1 and mat2 shapes cannot be multiplied (5x48 and 64x16)")
+    assert found[0].entry.name == "aux-states"
+    assert "pipeline-parallel" in [match.entry.name for match in found]
 
 
 def test_a_kind_alone_is_said_to_be_one() -> None:

@@ -17,7 +17,7 @@ from vpatch.gates.check import Checked, check_tree
 # What a small vLLM does not have, and the gates say so.
 _LACKS = {
     "drafter-mla", "ids-layer-ids", "ids-numbering", "ids-refused", "states-float16",
-    "decode-context-parallel",
+    "decode-context-parallel", "drafter-weights", "cache-key",
 }  # fmt: skip
 
 _RUNNER = "v1/worker/gpu_model_runner.py"
@@ -52,9 +52,9 @@ MUTANTS = [
      "do not arrive"),
     (_RUNNER, "            self._set_aux_layers()", "            pass", "interface", "never",
      "never asks"),
-    (_TEXT, "hidden_states if residual is None else hidden_states + residual", "hidden_states",
-     "states", "never", "a0"),
-    (_TEXT, "hidden_states if residual is None else hidden_states + residual",
+    (_TEXT, "hidden_states.clone() if residual is None else hidden_states + residual",
+     "hidden_states", "states", "never", "a0"),
+    (_TEXT, "hidden_states.clone() if residual is None else hidden_states + residual",
      "hidden_states + residual", "states-at-ends", "first step",
      "unsupported operand type(s) for +: 'Tensor' and 'NoneType'"),
     (_TEXT, "if self.aux_hidden_state_layers:", "if aux_hidden_states:", "states-pair",
@@ -138,7 +138,9 @@ def test_nothing_of_the_tree_is_run(tmp_path: Path) -> None:
 def test_code_without_end_ends(tmp_path: Path) -> None:
     loop = "while True:\n            for each in range(9999):\n                layers = [each]"
     changes = {_RUNNER: ("layers = self._aux_layers_from_config()", loop)}
-    assert _of(gates_lab.check(tmp_path, changes), "interface")["verdict"] == "not-applicable"
+    said = _of(gates_lab.check(tmp_path, changes), "interface")
+    assert said["verdict"] == "fail"  # nothing is known: that is no pass
+    assert "cannot be followed" in str(said["note"])
 
 
 def test_a_deep_expression_is_no_crash(tmp_path: Path) -> None:
@@ -189,7 +191,7 @@ def test_a_python_without_vllm() -> None:
 
 
 def test_a_python_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(HostError, match="cannot be asked"):
+    with pytest.raises(UsageError, match="there is no Python"):
         trees.of_installation(str(tmp_path / "python"))
 
 

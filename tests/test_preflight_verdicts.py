@@ -346,3 +346,38 @@ def test_mrv2_of_the_first_series(
     assert verdict.word == ("works-with" if refused else "works")
     if refused:
         assert _first(verdict) == ("runner", "error", "load")
+
+
+def _shallow(layers: int) -> dict[str, Any]:
+    return {**TARGET, "text_config": {**TARGET["text_config"], "num_hidden_layers": layers}}
+
+
+@pytest.mark.parametrize("ids", [None, "as written"])
+@pytest.mark.parametrize("layers", range(1, 8))
+@pytest.mark.parametrize("release", ["0.16.0", "0.17.1", "0.26.0", "0.32.0", "0.33.0"])
+def test_default_layers_of_a_shallow_target(
+    tmp_path: Path, release: str, layers: int, ids: str | None
+) -> None:
+    """(2, n / 2, n - 3) repeat, descend or are none of so few layers: nothing drafts from them."""
+    default = (2, layers // 2, layers - 3)
+    given = {"eagle_config": {IDS: list(default)}} if ids else {"eagle_config": {}}
+    found = preflight(tmp_path, {**LLAMA, **given}, release, target=_shallow(layers), patched=True)
+    there = {each for each in default if 0 <= each <= layers}
+    if default == tuple(sorted(there)):
+        assert found.word == "works"
+    elif release in {"0.16.0", "0.17.1"}:  # whatever they are, they are looked at
+        assert (found.word, found.first and found.first.when) == ("error", "config")
+        assert found.first is not None
+        assert str(list(default)) in found.first.text[0]
+    elif len(there) < len(default):
+        assert (found.word, found.first and found.first.when) == ("error", "first-step")
+    else:  # of three layers: (2, 1, 0) come as 0, 1, 2
+        assert found.word == ("wrong-result" if ids else "works")
+        assert any("come in the order [0, 1, 2]" in note for note in found.notes) is not bool(ids)
+
+
+@pytest.mark.parametrize("layers", range(1, 8))
+def test_default_layers_of_a_shallow_target_as_it_is(tmp_path: Path, layers: int) -> None:
+    found = preflight(tmp_path, {**LLAMA, "eagle_config": {}}, "0.33.0", target=_shallow(layers))
+    works = layers >= 7
+    assert (found.word == "works") is works

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from rebase_lab import Move, kinds, only, words
 from series_lab import TRAILERS, Step, numbered
 from vpatch.rebase.model import Choices
@@ -170,12 +172,24 @@ def test_the_release_that_a_patch_names_makes_it_obsolete_if_a_person_agrees(
     assert (words(rebased), rebased.exit_code) == (["clean", "clean", "clean"], 0)
 
 
-def test_a_release_before_the_one_that_a_patch_names_needs_it(tmp_path: Path) -> None:
-    status = TRAILERS.replace("Pending", "Inappropriate [upstream has its own from v9.9.11 on]")
-    steps = [Step(NAME, {"vllm/a.py": CIRCLE}, trailers=status)]
-    assert words(Move(tmp_path, {"vllm/a.py": SHAPES}, steps, {"vllm/a.py": SHAPES}).go()) == [
-        "clean"
-    ]
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [
+        ("Inappropriate [upstream has its own from v9.9.11 on]", "clean"),
+        ("Inappropriate [upstream has its own from v9.9.10 on]", "obsolete"),
+        ("Inappropriate [fixed upstream in v9.9.11]", "clean"),
+        ("Inappropriate [fixed upstream in v9.9.10]", "obsolete"),
+        ("Inappropriate [fixed upstream in v9.9.10.1]", "clean"),
+        ("Inappropriate [fixed upstream in v9.9.10 and broken again]", "obsolete"),
+        ("Pending [not fixed upstream in v9.9.10]", "clean"),
+    ],
+)
+def test_a_release_before_the_one_that_a_patch_names_needs_it(
+    tmp_path: Path, status: str, word: str
+) -> None:
+    steps = [Step(NAME, {"vllm/a.py": CIRCLE}, trailers=TRAILERS.replace("Pending", status))]
+    made = Move(tmp_path, {"vllm/a.py": SHAPES}, steps, {"vllm/a.py": SHAPES})
+    assert words(made.go()) == [word]
 
 
 def test_a_class_that_is_nowhere_any_more_is_obsolete_and_one_that_moved_is_not(

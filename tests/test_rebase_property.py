@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from rebase_lab import Move, only
@@ -16,6 +16,7 @@ from vpatch.git import Git
 from vpatch.patches.patch import Patch
 from vpatch.rebase.hunks import runs_of
 from vpatch.rebase.lanes import find_lanes
+from vpatch.rebase.markers import with_theirs
 from vpatch.rebase.merge import Labels, Merger
 from vpatch.rebase.model import Entry
 from vpatch.rebase.snapshot import Snapshot
@@ -77,6 +78,35 @@ def test_lanes_make_what_git_makes(
                 break
             assert made in (None, merged.entry.data)
             before, now = theirs, merged.entry.data
+
+
+# Headings' underlines, and what looks like git's own markers.
+ODD = ["||||||| x", "<<<<<<< x", ">>>>>>> x", "<<<<<<<"]
+PLAIN = st.lists(st.sampled_from([*"abcdefgh", ""]), max_size=20)
+LINES = st.one_of(PLAIN, PLAIN, PLAIN, st.lists(st.sampled_from(["a", "=======", *ODD])))
+ENDS = st.sampled_from(["\n", "\r\n"])
+
+
+@SLOW
+@given(texts=st.tuples(LINES, LINES, LINES), newline=ENDS, cut=st.integers(0, 9))
+def test_the_patch_s_side_of_a_conflict_is_what_git_says(
+    texts: tuple[list[str], list[str], list[str]], newline: str, cut: int
+) -> None:
+    base, ours, theirs = (newline.join([*text, *[""] * (cut < 9)]).encode() for text in texts)
+    with tempfile.TemporaryDirectory() as name:
+        for path, data in (("base", base), ("ours", ours), ("theirs", theirs)):
+            (Path(name) / path).write_bytes(data)
+        git = Git(Path(name))
+        sides = [Entry("100644", data) for data in (base, ours, theirs)]
+        merged = Merger(git, Path(name)).merge(sides[0], sides[1], sides[2], LABELS)
+        if merged.theirs is None:
+            return
+        said = with_theirs(merged.marked, (base, ours, theirs))
+        paths = [str(Path(name) / path) for path in ("ours", "base", "theirs")]
+        forced = git.output("merge-file", "--stdout", "--theirs", "--", *paths)
+        event("told" if said is not None else "asked of git")
+        assert said in (None, forced)
+        assert merged.theirs.data == forced
 
 
 NAMES = ["alpha", "beta", "gamma", "delta", "epsilon"]

@@ -94,7 +94,7 @@ def test_a_question_at_the_end_does_not_send_anybody_into_the_folder(
     assert project.run("--continue") == 1
     told = capsys.readouterr().out
     assert f"Mend it in {project.work}" not in told
-    assert "--accept 0002-say-more.patch:already-nearby:vllm/c.py" in told
+    assert "--accept 0002:already-nearby:vllm/c.py" in told
     assert f"vpatch edit {NEXT}" in told
     assert project.run("--status") == 0
     told = capsys.readouterr().out

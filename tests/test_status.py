@@ -13,6 +13,7 @@ import pytest
 from packaging.version import Version
 
 from vpatch.gates.check import GATES
+from vpatch.gates.kept import GateSaid
 from vpatch.patches.repo import series_tags
 from vpatch.patches.series import Series
 from vpatch.smoke.plan import Wish
@@ -21,9 +22,9 @@ from vpatch.smoke.releases import NEWEST, OLDEST, facts_of
 from vpatch.smoke.stored import StoredCheck, StoredReport
 from vpatch.status.cell import Cell
 from vpatch.status.defects import by_topic, read_defects, topics_of_tests
-from vpatch.status.matrix import Facts, make_row
+from vpatch.status.matrix import Facts, make_row, untold
 from vpatch.status.topics import BY_NAME, TOPICS, topics_of_check, topics_of_gate
-from vpatch.status.trees import GateSaid, TreeSaid
+from vpatch.status.trees import TreeSaid
 
 REPO = Path(__file__).resolve().parent.parent
 TAGS = series_tags(REPO)
@@ -105,6 +106,7 @@ def test_what_is_left_of_a_release_is_needed_by_it() -> None:
 
 # -- words ----------------------------------------------------------------------------------------
 
+SERIES = "5e" * 32
 TOPIC, GATE, CHECK = "aux-layers", "ids-nested", "ids/llama-nested/v1/eager"
 
 
@@ -127,7 +129,7 @@ def stored(revision: int | None, verdict: str = "pass", **changes: Any) -> Store
         "tag": "v0.33.0",
         "revision": revision,
         "topics": (TOPIC,),
-        "series": "",
+        "series": SERIES,
         "vllm": "0.33.0" + (f"+kimi.{revision}" if revision else ""),
         "wheel": "vllm.whl",
         "sha256": "ab" * 32,
@@ -153,7 +155,7 @@ def cell(
     facts = Facts(
         "v0.33.0",
         revision=revision,
-        series="5e" * 32,
+        series=SERIES,
         patches=series,
         bare=bare or gates(ids_nested="fail"),
         patched=patched or gates(),
@@ -231,6 +233,40 @@ def test_a_check_that_did_not_run_proves_nothing() -> None:
     found = cell(stored(2, "not-run"))
     assert found.word == "patched"
     assert found.proofs[0].not_run == (CHECK,)
+
+
+def test_a_part_of_a_tier_proves_nothing_but_what_fails() -> None:
+    """`vpatch smoke --check states`: the rest of the topic's checks was not asked."""
+    part = stored(2, only=("ids",))
+    found = cell(part)
+    assert found.word == "patched"
+    assert "a part of tier core (--check ids)" in found.proofs[0].line
+    assert found.as_dict()["proven"][0]["only"] == ["ids"]
+    assert cell(part, stored(1)).label == "proven for revision 1"
+    assert cell(part, stored(2, when="2026-11-28")).label == "proven GPU core"
+    assert cell(stored(2, "fail", only=("ids",))).word == "broken"
+
+
+@pytest.mark.parametrize("allowed", [False, True])  # --allow-not-run NAME
+def test_a_topic_of_which_a_check_did_not_run_is_not_proven(allowed: bool) -> None:
+    good = StoredCheck(CHECK, "pass", "", True)
+    left_out = StoredCheck("states/llama-nested/v1/eager", "not-run", "", allowed)
+    found = cell(stored(2, checks=(good, left_out)))
+    assert found.word == "patched"
+    assert "1 pass, 1 not-run" in found.proofs[0].line
+
+
+def test_a_report_without_the_hash_of_its_series_is_not_of_these_bytes() -> None:
+    found = cell(stored(2, series=""))
+    assert (found.word, found.label) == ("stale", "proven for other bytes of revision 2")
+
+
+@pytest.mark.parametrize("gate", ["parts", "names", "handed_on"])
+def test_a_gate_of_no_topic_breaks_the_release(gate: str) -> None:
+    said = untold(gates(**{gate: "fail"}))
+    assert said.startswith(f"on the patched tree: gate {gate.replace('_', '-')}")
+    assert not untold(gates(ids_nested="fail"))  # its topic says so
+    assert not untold(None)
 
 
 def test_needed_without_patches() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import string
 from pathlib import Path
@@ -72,6 +73,36 @@ def test_a_report_comes_back(tmp_path: Path) -> None:
     assert found.counts() == {"pass": 1, "fail": 1, "not-run": 1}
     lines = (tmp_path / "a.json").read_text().splitlines()
     assert sum('"check":' in line for line in lines) == 3  # a line each: diffs can be read
+
+
+def test_a_part_of_a_tier_says_which(tmp_path: Path) -> None:
+    store(tmp_path / "a.json", {**REPORT, "only": ["states", "ids/llama-nested"]})
+    assert read_report(tmp_path / "a.json").only == ("states", "ids/llama-nested")
+    store(tmp_path / "b.json", REPORT)
+    assert read_report(tmp_path / "b.json").only == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tier": "everything"}, "has the tier 'everything', which is none"),
+        ({"device": "<script>"}, "has the device '<script>', which is none"),
+        ({"only": "states"}, "has no usable only"),
+        ({"only": [1]}, "has no usable only"),
+        ({"checks": [REPORT["checks"][0], {**REPORT["checks"][0], "verdict": "fail"}]},
+         "has the check starts/target/v1/eager twice"),
+    ],
+)  # fmt: skip
+def test_what_no_run_says(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({**REPORT, **change}))
+    with pytest.raises(FindingError, match=re.escape(said)):
+        read_report(tmp_path / "a.json")
+
+
+def test_a_pipe_is_no_report(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.json")
+    with pytest.raises(FindingError, match="is no file"):
+        read_reports(tmp_path)
 
 
 def test_what_is_of_a_machine_is_not_kept(tmp_path: Path) -> None:

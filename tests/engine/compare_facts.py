@@ -233,8 +233,19 @@ def whole(target: Path, folder: Path) -> Facts:
     first = compared(answer)
     kept = len(list((folder / "runs").iterdir()))
     again = compared(answer)
+    job["media"] = answer[0]
+    (folder / "job.json").write_text(json.dumps(job))
+    placeholder = compared(answer)
+    del job["media"]
+    (folder / "job.json").write_text(json.dumps(job))
     other = compared([*answer[:-1], answer[-1] + 1])
-    return {"first": first, "same": first == again, "kept": kept, "other": other}
+    return {
+        "first": first,
+        "same": first == again,
+        "placeholder is as any": first == placeholder,
+        "kept": kept,
+        "other": other,
+    }
 
 
 class Linear(torch.nn.Linear):  # type: ignore[misc]
@@ -307,17 +318,26 @@ def _told(row: torch.Tensor) -> Any:
 STATES = torch.arange(30, dtype=torch.float32).view(5, 6)
 
 
-def v1(folder: Path, drafter: Drafter, *, embeds: bool = False) -> Facts:
+def v1(
+    folder: Path, drafter: Drafter, *, embeds: bool = False, states: torch.Tensor = STATES
+) -> Facts:
     """Two requests of one and three rows, and a padded one; V1's runner."""
     batch = SimpleNamespace(req_ids=["4", "2-8f3a"])
     runner = SimpleNamespace(drafter=drafter, input_batch=batch, model=SimpleNamespace())
     named = {
-        "target_hidden_states": STATES,
+        "target_hidden_states": states,
         "target_positions": torch.tensor([9, 0, 1, 2]),
         "target_token_ids": torch.tensor([50, 51, 52, 53]),
         "common_attn_metadata": SimpleNamespace(query_start_loc_cpu=torch.tensor([0, 1, 4, 5])),
     }
     return recorded(runner, lambda: drafter.propose(**named), folder, embeds=embeds)
+
+
+def with_junk(row: int) -> torch.Tensor:
+    """The states with NaN in this row."""
+    states = STATES.clone()
+    states[row] = math.nan
+    return states
 
 
 def heard(folder: Path) -> Facts:
@@ -380,6 +400,8 @@ def main(job: Facts) -> Facts:
         "whole": whole(Path(job["target"]), folder / "whole"),
         "recorded": {
             "v1": v1(folder, Drafter()),
+            "junk in padding": v1(folder, Drafter(), states=with_junk(4)),
+            "junk in a row": v1(folder, Drafter(), states=with_junk(3)),
             "mrv2": mrv2(folder),
             "fc of another size": v1(folder, Drafter(size=4, hand=lambda states: states[:, :4])),
             **heard(folder),

@@ -149,6 +149,10 @@ def test_the_references_runs_are_kept(facts: dict[str, Any]) -> None:
     assert facts["whole"]["same"]
 
 
+def test_a_placeholder_that_is_answered_is_no_picture(facts: dict[str, Any]) -> None:
+    assert facts["whole"]["placeholder is as any"]
+
+
 def test_an_answer_that_is_not_greedy(facts: dict[str, Any]) -> None:
     (request,) = facts["whole"]["other"]["phases"]["batch"]
     assert not request["greedy"]
@@ -169,6 +173,8 @@ V1: dict[str, list[Any]] = {
 
 def test_v1_is_recorded_without_padding(facts: dict[str, Any]) -> None:
     assert facts["recorded"]["v1"] == V1
+    assert facts["recorded"]["junk in padding"] == V1
+    assert "not what the target handed over" in facts["recorded"]["junk in a row"]["refused"]
 
 
 def test_mrv2_is_recorded_without_dummy_runs(facts: dict[str, Any]) -> None:

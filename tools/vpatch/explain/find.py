@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vpatch.explain import of_gates, of_preflight, of_series, of_smoke
@@ -14,7 +15,10 @@ from vpatch.tags import version_of
 
 # As vLLM's own log says it: `vLLM API server version 0.17.1`, `LLM engine (v0.17.1)`.
 _RELEASE = re.compile(r"(?:vLLM[\w ]{0,20} version |engine \(v)(\d+\.\d+\.\d+(?:\.post\d+)?)")
+_MOST_LOOSE = 100  # lines of a log's end
+_Best = Callable[[Entry, Sequence[tuple[int, str]]], tuple[int, int, str] | None]
 _SOURCES = ("gate", "series", "preflight", "smoke")
+_ASKS = {"preflight": "vpatch preflight --target DIR --drafter DIR --installed python3"}
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,17 @@ def find(text: str, known: Known) -> list[Match]:
     """
     lines = list(candidates(text))
     release = release_in(text)
+    last = max((place for place, _ in lines), default=0)
+    ending = [one for one in lines if one[0] > last - _MOST_LOOSE]
+    return _found(known, release, lines, _best) or _found(known, release, ending, _best_loosely)
+
+
+def _found(
+    known: Known, release: str, lines: Sequence[tuple[int, str]], best_of: _Best
+) -> list[Match]:
     best: dict[tuple[str, str, str], tuple[int, int, Match]] = {}
     for entry in known.entries:
-        found = _best(entry, lines)
+        found = best_of(entry, lines)
         if found is None:
             continue
         score, place, line = found
@@ -67,7 +79,17 @@ def find(text: str, known: Known) -> list[Match]:
         key = (entry.source, entry.name, entry.topic)
         if key not in best or best[key][0] < score:
             best[key] = (score, place, _matched(entry, line, known, release))
-    ranked = sorted(best.values(), key=lambda one: (-one[0], _rank(one[2].entry), one[1]))
+    said = Counter((one.source, one.name, one.pattern.parts) for one in known.entries)
+
+    def order(one: tuple[int, int, Match]) -> tuple[int, int, bool, int, int]:
+        entry = one[2].entry
+        unseen = entry.source == "gate" and not entry.releases
+        # Of questions with one text come first the gate that releases were seen to fail, and the
+        # question that more code words so.
+        often = said[entry.source, entry.name, entry.pattern.parts]
+        return -one[0], _rank(entry), unseen, -often, one[1]
+
+    ranked = sorted(best.values(), key=order)
     return _of_patched([match for _, _, match in ranked])
 
 
@@ -97,6 +119,13 @@ def _best(entry: Entry, lines: Sequence[tuple[int, str]]) -> tuple[int, int, str
     return found
 
 
+def _best_loosely(entry: Entry, lines: Sequence[tuple[int, str]]) -> tuple[int, int, str] | None:
+    """The same, in texts that were cut or lost their quotes."""
+    scores = [(entry.pattern.loosely(line), place, line) for place, line in lines]
+    found = max(scores, key=lambda one: one[0], default=None)
+    return found if found is not None and found[0] else None
+
+
 def _rank(entry: Entry) -> int:
     return _SOURCES.index(entry.source)
 
@@ -116,5 +145,5 @@ def _fix(entry: Entry, patched: Sequence[str], release: str) -> str:
         return f"vpatch preflight --target DIR --drafter DIR --tag {tag}"
     concerned = [tag for tag in patched if tag in entry.releases] or list(patched)
     if entry.remedy or not concerned:
-        return entry.remedy or "vpatch check --installed python3"
+        return entry.remedy or _ASKS.get(entry.source, "vpatch check --installed python3")
     return f"vpatch build {release if release in patched else max(concerned, key=version_of)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,6 +23,9 @@ _PREFIX = re.compile(
 _KIND = re.compile(r"^\s*(?:[\w.]+(?:Error|Exception|Warning): |Value error, )")
 _STRONG = 12
 _LINES = 3
+_LEAST = 0.2
+_DOTS = re.compile(r"\.{3,}|…")
+_QUOTES = str.maketrans("", "", "'\"`\u2018\u2019\u201c\u201d\u00b4")
 _SQUARE = re.compile(r"\[(?:Previous line repeated|rank)[^\]]*\]:? ?")
 
 
@@ -87,6 +90,50 @@ class Pattern:
                 return False
             place += len(part)
         return True
+
+    def loosely(self, line: str) -> int:
+        """How much of it stands in a text that was cut with dots, or lost its quotes; 0: not it.
+
+        What an ellipsis swallowed counts for nothing, and nothing but an ellipsis swallows.
+        """
+        parts = [_even(part.translate(_QUOTES)) for part in self.parts]
+        found = _aligned(parts, _DOTS.split(_even(line.translate(_QUOTES))))
+        return found if found >= max(_STRONG, self.weight * _LEAST) else 0
+
+
+def _aligned(parts: Sequence[str], pieces: Sequence[str]) -> int:
+    """Letters and digits of parts that stand in pieces, in order; 0 where one contradicts."""
+    number, place, letters = 0, 0, 0
+    for part in parts:
+        at = pieces[number].find(part, place)
+        if at >= 0:
+            place, kept = at + len(part), len(part)
+            letters += sum(char.isalnum() for char in part)
+            continue
+        if number + 1 == len(pieces):
+            return 0
+        head, tail = _cut(part, pieces[number][place:]), 0
+        number, place = number + 1, 0
+        if part in pieces[number]:
+            head, place = len(part), pieces[number].find(part) + len(part)
+        elif kept := _rest(part[head:], pieces[number]):
+            tail, place = kept, len(pieces[number]) - len(pieces[number].lstrip()) + kept
+        told = part[:head] + part[len(part) - tail :]
+        letters += sum(char.isalnum() for char in told)
+    return letters
+
+
+def _cut(part: str, piece: str) -> int:
+    """How many characters a part begins with before an ellipsis."""
+    ends = piece.rstrip()
+    return next((n for n in range(len(part), 0, -1) if ends.endswith(part[:n].rstrip())), 0)
+
+
+def _rest(part: str, piece: str) -> int:
+    """How many characters a part ends with behind an ellipsis."""
+    begins = piece.lstrip()
+    fits = (n for n in range(len(part), 0, -1) if begins.startswith(part[-n:].lstrip()))
+    return next((len(part[-n:].lstrip()) for n in fits), 0)
 
 
 def cleaned(text: str) -> str:

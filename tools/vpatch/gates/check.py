@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from vpatch.garbage import uncollected
 from vpatch.gates import (
     drafter,
+    drafting,
     extraction,
+    handed,
     ids,
     interface,
     loading,
     names,
     parallel,
+    parts,
     placeholder,
     protocol,
     target,
@@ -23,18 +24,21 @@ from vpatch.gates import (
     words,
 )
 from vpatch.gates.engine import Runner
-from vpatch.gates.gate import Gate, Subject, Verdict, judge
+from vpatch.gates.gate import Gate, Subject, Verdict, judge, not_silent
 from vpatch.gates.modules import Module, Program
 from vpatch.gates.tree import Tree
 
 GATES: tuple[Gate, ...] = (
+    *parts.GATES,
     *target.GATES,
     *drafter.GATES,
     *placeholder.GATES,
     *interface.GATES,
     *ids.GATES,
+    *handed.GATES,
     *drafter.OPTIONS,
     *loading.OPTIONS,
+    *drafting.OPTIONS,
     *placeholder.OPTIONS,
     *interface.OPTIONS,
     *ids.OPTIONS,
@@ -82,18 +86,6 @@ class Checked:
         }
 
 
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Syntax trees are all new, and none of them is garbage: to look for it takes a third."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
 def check_tree(
     tree: Tree,
     parsed: dict[str, Module | None] | None = None,
@@ -109,7 +101,7 @@ def check_tree(
     Raises:
         HostError: A file cannot be read.
     """
-    with _uncollected():
+    with uncollected():
         modules: dict[str, Module | None] = {} if parsed is None else parsed
         subject = Subject(Program(tree, modules))
         if runner is not None:
@@ -121,5 +113,5 @@ def check_tree(
 
 
 def _checked(subject: Subject) -> Checked:
-    verdicts = tuple(judge(subject, gate) for gate in GATES)
+    verdicts = not_silent(tuple(judge(subject, gate) for gate in GATES))
     return Checked(subject.program.tree.name, subject.runner, verdicts)

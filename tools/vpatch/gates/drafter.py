@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from vpatch.gates.classes import Class
 from vpatch.gates.engine import ASKED, TOKENS, WIDTH, Scene, Start
-from vpatch.gates.gate import Check, Evidence, Found, Gate, Subject, When, raised
+from vpatch.gates.gate import Check, Evidence, Found, Gate, Subject, When, raised, unread
 from vpatch.gates.registry import MODELS, class_at, registered, registered_class
 from vpatch.gates.steps import calls_of, mentions, proposer_class, run_statements
 from vpatch.gates.values import ClassValue, Code, Obj, Tensor, Unknown, Value
@@ -166,7 +166,7 @@ def _kept(subject: Subject) -> Found:
         return Found("not-applicable", note="there are no MLA drafters")
     way = subject.way(_MLA_START, ask)
     if way.thrown is not None or not isinstance(way.value, Obj):
-        return Found("not-applicable", note="the override cannot be followed")
+        return unread("the override cannot be followed")
     found = of.method("hf_config_override")
     evidence = (Evidence(of.module.path, found[1].lineno if found else 1, "hf_config_override"),)
     if way.value.attrs["model_type"] == "deepseek_v3":
@@ -186,7 +186,7 @@ def _normed(subject: Subject) -> Found:
     inner = way.value.attrs.get("model")
     evidence = (Evidence(of.module.path, of.node.lineno, f"class {of.name}"),)
     if not isinstance(inner, Obj) or isinstance(inner, Unknown):
-        return Found("not-applicable", evidence, note="the drafter cannot be followed")
+        return unread("the drafter cannot be followed", evidence)
     if inner.attrs.get("input_norm") is not None:
         return Found("pass", evidence)
     error = "ValueError: There is no module or parameter named 'input_norm'"

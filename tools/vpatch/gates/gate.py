@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from vpatch.gates.engine import Runner, Scene, Start, scene
@@ -49,6 +49,7 @@ class Found:
         error: The error text that a user gets; empty where none comes.
         when: When it comes; ``never``: a wrong result without a word.
         note: One sentence for people.
+        unread: Of one that does not apply: only because its code could not be read.
     """
 
     word: Word
@@ -56,6 +57,7 @@ class Found:
     error: str = ""
     when: When = "never"
     note: str = ""
+    unread: bool = False
 
 
 Check = Callable[["Subject"], Found]
@@ -186,7 +188,21 @@ def judge(subject: Subject, gate: Gate) -> Verdict:
     try:
         return Verdict(gate, gate.check(subject))
     except MissingPart as missing:
-        return Verdict(gate, Found("not-applicable", note=f"this tree has no {missing}"))
+        return Verdict(gate, unread(f"this tree has no {missing}"))
     except TooMuch:
-        note = "the code cannot be followed to its end"
-        return Verdict(gate, Found("not-applicable", note=note))
+        return Verdict(gate, unread("the code cannot be followed to its end"))
+
+
+def unread(note: str, evidence: tuple[Evidence, ...] = ()) -> Found:
+    """Nothing is known: what is asked about could not be read."""
+    return Found("not-applicable", evidence, note=note, unread=True)
+
+
+def not_silent(verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
+    """What could not be read is red, unless another gate says why it could not."""
+    if any(each.failed and each.gate.group == "start" for each in verdicts):
+        return verdicts
+    return tuple(
+        replace(each, found=replace(each.found, word="fail")) if each.found.unread else each
+        for each in verdicts
+    )

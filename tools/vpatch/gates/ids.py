@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vpatch.gates.engine import ASKED, IDS, Scene, Start
-from vpatch.gates.gate import Evidence, Found, Gate, Subject, raised
+from vpatch.gates.gate import Evidence, Found, Gate, Subject, raised, unread
 from vpatch.gates.machine import Path
 from vpatch.gates.registry import class_at
 from vpatch.gates.steps import (
@@ -204,7 +204,7 @@ def _cache_key(subject: Subject) -> Found:
     for ids in (ASKED, (2, 4, 6)):
         way = subject.way(Start(ids=ids), ask)
         if way.thrown is not None or not isinstance(way.value, bytes):
-            return Found("not-applicable", note="the key cannot be followed")
+            return unread("the key cannot be followed")
         keys.append(way.value)
     of = class_at(subject.program, "vllm.config.speculative", "SpeculativeConfig")
     evidence = (Evidence(of.module.path, of.node.lineno, f"{of.name}.compute_hash"),)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vpatch.gates.engine import ASKED, LAYERS, Scene, Start
-from vpatch.gates.gate import Evidence, Found, Gate, Subject, raised
+from vpatch.gates.gate import Evidence, Found, Gate, Subject, raised, unread
 from vpatch.gates.machine import Path
 from vpatch.gates.stand_ins import states
 from vpatch.gates.steps import RUNNERS, inner_of, layers_of, runner_class, set_layers
@@ -28,6 +30,8 @@ def _interface(subject: Subject) -> Found:
         evidence = Evidence(place.module.path, place.node.lineno, "load_model sets no aux layers")
         note = "the default runner never asks the target for hidden states"
         return Found("fail", (evidence,), "", "never", note)
+    if isinstance(layers, Unknown):
+        return unread("what becomes of the layers cannot be followed", _decoder(subject))
     if layers is None:
         note = "the layers that are asked for do not arrive at the decoder"
         return Found("fail", _decoder(subject), "", "never", note)
@@ -77,9 +81,24 @@ def handed_over(subject: Subject, ids: tuple[int, ...], dtype: str = "torch.bflo
         made.run.call(setter, [ids], {})
         tokens = Tensor("positions", (states("e").shape[0],), "torch.int64")
         rest = {"intermediate_tensors": None, "inputs_embeds": None}
-        return made.run.call(target, [UNKNOWN, tokens], rest)
+        found = made.run.call(target, [UNKNOWN, tokens], rest)
+        return _as_they_end(found, made.run.overwritten)
 
     return subject.way(_TOP.but(dtype=dtype), ask)
+
+
+def _as_they_end(found: Value, overwritten: list[Value]) -> Value:
+    """States are read when all layers have run: one that a layer writes to is another by then."""
+    given = _aux(found)
+    if given is None:
+        return found
+    told = [
+        replace(each, text=f"{each.text}, which a layer overwrites")
+        if isinstance(each, Tensor) and any(each is one for one in overwritten)
+        else each
+        for each in given
+    ]
+    return found[0], told
 
 
 def stream(number: int) -> set[str]:
@@ -108,7 +127,7 @@ def _states_for(subject: Subject, ids: tuple[int, ...], what: str) -> Found:
     if way.thrown is not None:
         return raised(subject, way.thrown, "first step")
     if isinstance(way.value, Unknown):
-        return Found("not-applicable", _decoder(subject), note="forward cannot be followed")
+        return unread("forward cannot be followed", _decoder(subject))
     given = _aux(way.value)
     if given is None:
         error = "ValueError: too many values to unpack (expected 2)"
@@ -158,7 +177,7 @@ def _fp16(subject: Subject) -> Found:
     half = handed_over(subject, ASKED, _FP16)
     given = _aux(half.value)
     if half.thrown is not None or given is None:
-        return Found("not-applicable", note="forward cannot be followed")
+        return unread("forward cannot be followed")
     if all(isinstance(each, Tensor) and each.text in stream(n) for each, n in zip(given, ASKED)):  # noqa: B905
         note = "float16 hands over states divided by routed_scaling_factor"
         return Found("fail", _decoder(subject), "", "never", note)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vpatch.gates.classes import Class
 from vpatch.gates.drafter import build
 from vpatch.gates.engine import Scene, Start
-from vpatch.gates.gate import Evidence, Found, Gate, Subject, raised
+from vpatch.gates.gate import Evidence, Found, Gate, Subject, raised, unread
 from vpatch.gates.machine import Path
 from vpatch.gates.registry import registered_class
 from vpatch.gates.values import Native, Obj, Tensor, Value
@@ -42,7 +42,7 @@ def _loaded(subject: Subject) -> Found:
     failed = next((each for each in checked if each.word == "fail"), None)
     if failed is not None:
         return failed
-    return checked[0] if checked else Found("not-applicable", note="loading cannot be followed")
+    return checked[0] if checked else unread("loading cannot be followed")
 
 
 def _drafter(subject: Subject, of: Class, *, mla: bool) -> Found | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ from vpatch.gates.walk import walk
 
 _MAX_HOPS = 12
 # What is followed. Layers, kernels and platforms are none of a start's gates.
-_SCOPE = (
+SCOPE = (
     "vllm.config",
     "vllm.envs",
     "vllm.model_executor.models",
@@ -124,6 +124,17 @@ class Program:
     _modules: dict[str, Module | None] = field(default_factory=dict, repr=False)
     made: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)  # kept by others
 
+    @classmethod
+    def knowing(cls, tree: Tree, parsed: Mapping[str, Module]) -> Program:
+        """A tree of which some files have been parsed before: blob -> module."""
+        known = ((path, parsed.get(tree.blob(path))) for path in tree.paths)
+        return cls(tree, {one.dotted: one for path, one in known if one and one.path == path})
+
+    def by_blob(self) -> dict[str, Module]:
+        """The modules that are parsed: blob -> module."""
+        parsed = (one for one in self._modules.values() if one is not None)
+        return {blob: one for one in parsed if (blob := self.tree.blob(one.path))}
+
     def module(self, dotted: str) -> Module | None:
         """A module by its dotted name; None where the tree has none."""
         if dotted not in self._modules:
@@ -169,7 +180,7 @@ class Program:
 
     def find(self, imported: Imported) -> Defined | Imported | tuple[Module, str] | None:
         """Follows an import by one step: to a module, to a module's name, or out of the tree."""
-        if not imported.module.startswith(_SCOPE):
+        if not imported.module.startswith(SCOPE):
             return imported
         if imported.name is None:
             whole = self.module(imported.module)

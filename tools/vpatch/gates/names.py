@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from vpatch.gates.arguments import misfit, misfit_of
 from vpatch.gates.classes import NN_MODULE, Class
 from vpatch.gates.gate import Evidence, Found, Gate, Subject, When
-from vpatch.gates.modules import Function, Imported, Module, Program
+from vpatch.gates.modules import SCOPE, Function, Imported, Module, Program, imports_of
 from vpatch.gates.walk import walk
 from vpatch.gates.way import classes, functions, modules
 
@@ -48,6 +48,8 @@ def _unreadable(module: Module) -> Iterator[_Wrong]:
 
 def _imports(program: Program, module: Module) -> Iterator[_Wrong]:
     for node in module.statements:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from _absent(program, module, node)
         if not isinstance(node, ast.ImportFrom):
             continue
         for alias in node.names:
@@ -56,6 +58,21 @@ def _imports(program: Program, module: Module) -> Iterator[_Wrong]:
                 continue
             text = f"cannot import name '{imported.name}' from '{imported.module}'"
             yield _Wrong(Evidence(module.path, node.lineno, text), f"ImportError: {text}")
+
+
+def _absent(
+    program: Program, module: Module, node: ast.Import | ast.ImportFrom
+) -> Iterator[_Wrong]:
+    """Modules that are not there; in a ``try`` or under a condition they may be missing."""
+    if node not in module.body.body:
+        return
+    named = (each.module for each in dict(imports_of([node], module.package)).values())
+    whole = (alias.name for alias in node.names)
+    for dotted in whole if isinstance(node, ast.Import) else dict.fromkeys(named):
+        if dotted.startswith(SCOPE) and not program.tree.has_module(dotted):
+            text = f"No module named 'vllm.{dotted.removeprefix('vllm.')}'"
+            place = Evidence(module.path, node.lineno, text)
+            yield _Wrong(place, f"ModuleNotFoundError: {text}")
 
 
 def _is_there(program: Program, imported: Imported) -> bool:
@@ -78,7 +95,9 @@ def _unbound(subject: Subject, module: Module) -> Iterator[_Wrong]:
     if "annotations" not in module.imports:  # of __future__: else they are not looked at
         bound -= module.only_for_types
     for function in functions(subject, module):
-        yield from _unbound_in(module, walk(function), bound | _bound(subject, function))
+        outside = {each for one in _outside(function) for each in walk(one)}
+        inside = [each for each in walk(function) if each not in outside]
+        yield from _unbound_in(module, inside, bound | _bound(subject, function))
     of_classes = {e for of in module.classes.values() for e in _bound_at(of.body)}
     for node in _at_import(module):
         below = walk(node)
@@ -108,10 +127,22 @@ def _bound_at(body: list[ast.stmt]) -> Iterator[str]:
 
 def _at_import(module: Module) -> Iterator[ast.expr]:
     """What a module runs when it is imported, in classes too: values, not annotations."""
-    inside = (each for of in module.classes.values() for each in of.body)
+    inside = [each for of in module.classes.values() for each in of.body]
     for node in (*module.statements, *inside):
+        if isinstance(node, (ast.ClassDef, Function)):
+            yield from _outside(node)
         if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr)) and node.value is not None:
             yield node.value
+
+
+def _outside(node: ast.ClassDef | Function) -> Iterator[ast.expr]:
+    """What of a definition is run where it stands."""
+    yield from node.decorator_list
+    if isinstance(node, ast.ClassDef):
+        yield from node.bases
+    else:
+        yield from node.args.defaults
+        yield from (each for each in node.args.kw_defaults if each is not None)
 
 
 def _bound(subject: Subject, function: Function) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vpatch.gates.classes import Class
@@ -164,6 +165,10 @@ def _same(_run: Machine, tensor: Tensor, *_args: Value, **_kwargs: Value) -> Val
     return tensor
 
 
+def _copied(_run: Machine, tensor: Tensor, *_args: Value, **_kwargs: Value) -> Value:
+    return replace(tensor)  # another one: what is written to the first is not in it
+
+
 def _cast(_run: Machine, _kind: Value, value: Value) -> Value:
     return value
 
@@ -245,9 +250,10 @@ KNOWN: dict[str, Value] = {
     **{
         f"tensor.{name}": same
         for name, same in dict.fromkeys(
-            ("clone", "contiguous", "to", "view", "detach", "clamp", "clamp_", "flatten"), _same
+            ("contiguous", "to", "view", "detach", "clamp", "clamp_", "flatten"), _same
         ).items()
     },
+    "tensor.clone": _copied,
     "logger": Foreign("logger"),
     "init_logger": Native("init_logger", lambda _run, *_args: Foreign("logger")),
 }

@@ -77,7 +77,8 @@ def _old(subject: Subject) -> Found:
 
 def _new(subject: Subject) -> Found:
     def name(made: Scene) -> Value:
-        return made.target().attrs["config"].name
+        config = made.target().attrs.get("config")
+        return config.name if isinstance(config, Obj) else None
 
     if subject.way(Start(), name).value != "Kimi_K25Config":
         return Found("not-applicable", note="this release reads one schema")

@@ -37,6 +37,7 @@ class Scope:
         self.place = Place("", 0)
         self.steps = 0
         self.said: list[tuple[str, str]] = []
+        self.overwritten: list[Value] = []  # what layers were given: they write to it
         self.current: Value = UNKNOWN  # what get_current_vllm_config() returns
         self._globals: dict[tuple[str, str], Value] = {}
 

@@ -84,7 +84,12 @@ def _layers(count: Value, begin: int, end: int, dtype: str) -> Value:
 
 def _layer(number: int, dtype: str) -> Obj:
     made = (states(f"a{number}", dtype), states(f"r{number}", dtype))
-    forward = Native("forward", lambda _run, *_args, **_kwargs: made)
+
+    def layer(run: Machine, *args: Value, **kwargs: Value) -> Value:
+        run.overwritten += [each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)]
+        return made
+
+    forward = Native("forward", layer)
     attrs = {"__call__": forward, "use_sequence_parallel_moe": False, "use_mha": False}
     return Obj(None, "DeepseekV2DecoderLayer", attrs)
 

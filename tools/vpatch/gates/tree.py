@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from vpatch.errors import HostError, UsageError
@@ -68,6 +70,10 @@ class Tree:
             self.read_ahead((path,))
         return self._contents[path]
 
+    def blob(self, path: str) -> str:
+        """The name of a file's content; empty where only a repository would know it."""
+        return self._blobs.get(path, "")
+
     def read_ahead(self, paths: Collection[str]) -> None:
         """Reads files that will be asked for, all at once.
 
@@ -81,6 +87,21 @@ class Tree:
         blobs = self._source.read_blobs(self._blobs[path] for path in wanted)
         for path in wanted:
             self._contents[path] = _bounded(blobs[self._blobs[path]], path)
+
+    @cached_property
+    def _folders(self) -> frozenset[str]:
+        found: set[str] = set()
+        for path in self.paths:
+            folder = path.rpartition("/")[0]
+            while folder and folder not in found:
+                found.add(folder)
+                folder = folder.rpartition("/")[0]
+        return frozenset(found)
+
+    def has_module(self, dotted: str) -> bool:
+        """Whether there is such a module, or a folder that Python takes for one."""
+        path = dotted.replace(".", "/")
+        return f"{path}.py" in self.paths or path in self._folders
 
     def has_read(self, dotted: str) -> bool:
         """Whether a module's file has been read."""
@@ -155,13 +176,20 @@ def of_installation(python: str) -> Tree:
     """The vLLM that an interpreter would import.
 
     Raises:
-        UsageError: It has none.
+        UsageError: There is no such interpreter, or it has none.
         HostError: The interpreter does not run.
     """
+    found = shutil.which(python)
+    if found is None:
+        raise UsageError(
+            f"there is no Python {python}",
+            hint="Name the interpreter that serves: vpatch check --installed /path/to/python",
+            code="no-python",
+        )
     try:
         with tempfile.TemporaryDirectory(prefix="vpatch-") as empty:
             done = subprocess.run(
-                [python, "-c", _FIND],
+                [Path(found).absolute(), "-c", _FIND],  # a link as it is: it names an environment
                 cwd=empty,
                 capture_output=True,
                 timeout=_TIMEOUT_S,

@@ -248,10 +248,10 @@ def _key(place: str) -> str:
 
 def _impossible(case: Case) -> Problem | None:
     ids, layers = case.taken, case.target.layers
-    if case.read_ids is None:
+    if not case.release.checks_defaults and ids == case.target.default_layers:
         return None
     counted = case.options.get(NUMBERING) or case.drafter.numbering
-    shift = int(counted == OUTPUT)
+    shift = int(counted == OUTPUT and case.read_ids is not None)
     shown = str([each - shift for each in ids])
     outside = [each - shift for each in ids if not 0 <= each <= layers]
     if outside:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vpatch.preflight import contents
 from vpatch.preflight.case import OUTPUT, Case, option
 from vpatch.preflight.drafter import DEFAULT_STATES, IDS, NUMBERING
 from vpatch.preflight.verdict import Problem, Remedy
@@ -33,6 +34,7 @@ def problems(case: Case) -> Iterator[Problem]:
     yield from _placeholder(case)
     yield from _last_state(case)
     yield from _embeddings(case)
+    yield from contents.vocabularies(case)
     yield from _first_step(case)
     yield from _wrong_states(case)
     yield from _ignored_options(case)
@@ -82,6 +84,7 @@ def _weights(case: Case) -> Iterator[Problem]:
         own = drafter.weight(name)
         if own is not None:
             yield _shape(name, own.shape, shape)
+    yield from contents.mistyped(case)
     yield from _unknown(case)
     lacking = missing(drafter, states)
     if not lacking:
@@ -222,9 +225,10 @@ def _embeddings(case: Case) -> Iterator[Problem]:
 
 def _first_step(case: Case) -> Iterator[Problem]:
     drafter, release, target = case.drafter, case.release, case.target
-    if not drafter.uses_aux or release.checks:
+    checked = release.checks and case.taken != target.default_layers
+    if not drafter.uses_aux or checked:
         return
-    if 0 in case.taken:
+    if 0 in case.taken and not release.captures_first:
         yield Problem(
             "layer-ids",
             "error",

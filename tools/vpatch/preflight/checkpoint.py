@@ -164,6 +164,8 @@ def _tensors(counted: _Counted) -> dict[str, Tensor]:
         if twice := sorted(found.keys() & header.keys()):
             raise bad(what, f"has {twice[0]!r}, which another of its files has too")
         found |= header
+    if not found:
+        raise bad(counted.name, "holds no weights: its safetensors files' headers are empty")
     return found
 
 

@@ -8,7 +8,14 @@ from typing import Any, Literal
 
 from vpatch.preflight.checkpoint import Checkpoint
 from vpatch.preflight.headers import Tensor
-from vpatch.preflight.target import count, dtype_of, special_tokens, word
+from vpatch.preflight.target import (
+    check_counts,
+    count,
+    dtype_of,
+    lacks,
+    special_tokens,
+    word,
+)
 from vpatch.preflight.weights import layout
 
 Kind = Literal["llama", "mla", "other"]
@@ -18,6 +25,13 @@ NUMBERING = "eagle_aux_hidden_state_layer_numbering"
 DEFAULT_STATES = 3
 # Two names of one number; unpatched releases read the first for Qwen3 alone.
 NUM_STATES = ("num_aux_layers", "num_aux_hidden_states")
+# Integers of a layer that have a default where they are left out.
+_COUNTS = (
+    *("num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size"),
+    *("target_hidden_size", "draft_vocab_size", "q_lora_rank", "kv_lora_rank"),
+    *("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
+)
+_MOST = 1024
 # Names without Eagle3 get it from vLLM.
 _LLAMA = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "LlamaForCausalLM")
 _MLA = (
@@ -140,6 +154,8 @@ def read_drafter(checkpoint: Checkpoint) -> Drafter:
     speculators = isinstance(checkpoint.config.get("speculators_model_type"), str)
     config = _layer_config(checkpoint.config) if speculators else checkpoint.config
     vocab = count(config, "vocab_size", checkpoint)
+    check_counts(config, _COUNTS, checkpoint)
+    _check_sizes(config, checkpoint)
     draft = config.get("draft_vocab_size")
     architecture = _architecture(config, speculators=speculators)
     return Drafter(
@@ -161,6 +177,20 @@ def read_drafter(checkpoint: Checkpoint) -> Drafter:
         special=special_tokens(config),
         dtype=dtype_of(config) or "bfloat16",
     )
+
+
+def _check_sizes(config: Mapping[str, Any], checkpoint: Checkpoint) -> None:
+    """What is counted, name by name: no drafter has that many."""
+    inner = config.get("eagle_config")
+    for name in ("num_hidden_layers", *NUM_STATES):
+        value = config.get(name)
+        if type(value) is int and value > _MOST:
+            raise lacks(checkpoint, name)
+    for place in (config, inner if isinstance(inner, dict) else {}):
+        for name in (IDS, "layer_ids"):
+            value = place.get(name)
+            if isinstance(value, (list, str)) and len(value) > _MOST:
+                raise lacks(checkpoint, name)
 
 
 def _layer_config(config: Mapping[str, Any]) -> Mapping[str, Any]:

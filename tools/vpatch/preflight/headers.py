@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,10 +19,14 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\.safetensors")
 _DTYPE = re.compile(r"[A-Z][A-Z0-9_]{0,15}")
 _BYTES: Mapping[str, int] = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
+    **dict.fromkeys(("F8_E4M3FNUZ", "F8_E5M2FNUZ"), 1),
     **dict.fromkeys(("U16", "I16", "F16", "BF16"), 2),
     **dict.fromkeys(("U32", "I32", "F32"), 4),
     **dict.fromkeys(("U64", "I64", "F64", "C64"), 8),
 }
+
+_PACKED = ("F4", "F6_E2M3", "F6_E3M2")
+INTEGERS = ("BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64")
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Header:
     """
 
     tensors: Mapping[str, Tensor]
-    metadata: Mapping[str, Any]
+    metadata: Mapping[str, str]
     end: int
 
 
@@ -92,13 +96,31 @@ def read_whole_header(read: Piece, size: int | None, what: str) -> Header:
         raise bad(what, f"ends within its header of {length} bytes")
     header = read_object(raw, f"the header of {what}")
     body = None if size is None else size - LENGTH_BYTES - length
+    _check_metadata(header.get("__metadata__", {}), what)
     found = [_tensor(*one, body, what) for one in header.items() if one[0] != "__metadata__"]
     # In the order in which they lie in the file, which is that of loading.
-    tensors = {tensor.name: tensor for tensor in sorted(found, key=lambda one: one.start)}
-    metadata = header.get("__metadata__", {})
-    if not isinstance(metadata, dict):
-        raise bad(what, "has a __metadata__ that is no object")
-    return Header(tensors, metadata, LENGTH_BYTES + length)
+    ordered = sorted(found, key=lambda one: (one.start, one.size))
+    _check_places(ordered, body, what)
+    tensors = {tensor.name: tensor for tensor in ordered}
+    return Header(tensors, header.get("__metadata__", {}), LENGTH_BYTES + length)
+
+
+def _check_metadata(metadata: object, what: str) -> None:
+    texts = metadata.values() if isinstance(metadata, dict) else (None,)
+    if not all(isinstance(text, str) for text in texts):
+        raise bad(what, "has a __metadata__ that is no object of texts")
+
+
+def _check_places(ordered: Sequence[Tensor], body: int | None, what: str) -> None:
+    """Weights lie one behind the other, from the first byte to the last, as loaders demand."""
+    end = 0
+    for tensor in ordered:
+        if tensor.start != end:
+            how = "overlaps another one" if tensor.start < end else "lies behind a hole"
+            raise bad(f"{what}: the header's {tensor.name[:80]!r}", how)
+        end += tensor.size
+    if body is not None and body > end:
+        raise bad(what, f"ends with {body - end} bytes that no weight has")
 
 
 def files_of(index: Mapping[str, Any], what: str) -> tuple[str, ...]:
@@ -134,6 +156,8 @@ def _tensor(name: str, entry: object, body: int | None, what: str) -> Tensor:
     if not _counts(span) or len(span) != len(("start", "end")) or span[0] > span[1]:
         raise bad(where, "has no data_offsets")
     size = span[1] - span[0]
+    if dtype not in _BYTES and dtype not in _PACKED:
+        raise bad(where, f"has the dtype {dtype}, which safetensors does not have")
     if dtype in _BYTES and size != math.prod(shape) * _BYTES[dtype]:
         raise bad(where, f"has {size} bytes, not those of {dtype} {list(shape)}")
     if body is not None and span[1] > body:

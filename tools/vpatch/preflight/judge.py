@@ -137,6 +137,8 @@ def _notes(case: Case) -> Iterator[str]:
             f"it names no layers: it gets {_list(case.taken)}; whether it was trained on them, "
             "nothing here tells"
         )
+        if case.captured != case.taken:
+            yield f"{_list(case.taken)} come in the order {_list(case.captured)}"
     unsaid = drafter.numbering is None and not case.outputs_of_default
     if drafter.uses_aux and drafter.ids and unsaid and case.taken[:1] == (1,):
         yield (

@@ -115,6 +115,7 @@ class ReleaseFacts:
     places: tuple[Place, ...]
     fc_follows_ids: bool
     checks: bool
+    checks_defaults: bool
     numbering: bool
     options: bool
     captures_first: bool
@@ -193,6 +194,8 @@ def _facts(version: Version, patched: bool, runner: Runner) -> ReleaseFacts:
         places=_ALL if patched else _at(version, of_runner),
         fc_follows_ids=patched or _at(version, _FC_FOLLOWS_IDS),
         checks=patched,
+        # Later series leave a target too shallow for its default layers to the run.
+        checks_defaults=patched and version < Version("0.26"),
         numbering=patched,
         options=patched,
         captures_first=patched,

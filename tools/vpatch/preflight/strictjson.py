@@ -1,4 +1,4 @@
-"""JSON from strangers: bounded, no name twice, no NaN, an object at the top."""
+"""JSON from strangers: UTF-8, bounded, no name twice, no NaN, an object at the top."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def read_object(raw: bytes, what: str) -> dict[str, Any]:
         FindingError: It is none.
     """
     try:
-        found = json.loads(raw, object_pairs_hook=_once, parse_constant=_no_constant)
+        text = raw.decode("utf-8")  # json itself would take others, and a mark before it
+        found = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise bad(what, f"is no JSON ({_short(error)})") from None
     if not isinstance(found, dict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,7 @@ def read_target(checkpoint: Checkpoint) -> Target:
         )
     text = config.get("text_config", config)
     if not isinstance(text, Mapping):
-        raise _lacks(checkpoint, "text_config")
+        raise lacks(checkpoint, "text_config")
     return Target(
         name=checkpoint.name,
         model_type=word(text, "model_type"),
@@ -112,8 +112,19 @@ def count(config: Mapping[str, Any], name: str, checkpoint: Checkpoint) -> int:
     """
     value = config.get(name)
     if type(value) is not int or not 0 < value < 1 << 31:
-        raise _lacks(checkpoint, name)
+        raise lacks(checkpoint, name)
     return value
+
+
+def check_counts(config: Mapping[str, Any], names: Iterable[str], checkpoint: Checkpoint) -> None:
+    """Integers that may be left out, and are positive where they are there.
+
+    Raises:
+        FindingError: One is something else.
+    """
+    for name in names:
+        if config.get(name) is not None:
+            count(config, name, checkpoint)
 
 
 def dtype_of(config: Mapping[str, Any]) -> str:
@@ -126,7 +137,8 @@ def special_tokens(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: config[name] for name in _SPECIAL if config.get(name) is not None}
 
 
-def _lacks(checkpoint: Checkpoint, name: str) -> FindingError:
+def lacks(checkpoint: Checkpoint, name: str) -> FindingError:
+    """A config in which a value is not what it has to be."""
     return FindingError(
         f"{checkpoint.name}/config.json has no usable {name}",
         hint="Is this the config of a model? Download it again.",

@@ -6,19 +6,16 @@ stored resolutions and without the gates: what upstream alone did to the patches
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
-from vpatch.errors import VpatchError
+from vpatch.cores import cores, shared_out
 from vpatch.patches.repository import scratch_repository
 from vpatch.patches.series import Series
 from vpatch.rebase.model import RebasedPatch, Word
-from vpatch.rebase.rebase import Side, rebase
+from vpatch.rebase.rebase import Means, Side, rebase
 
 BEHIND = "behind"
 LETTERS: dict[str, tuple[str, str]] = {
@@ -132,7 +129,7 @@ class Blamed:
 Wanted = tuple[Series, Side, tuple[Side, ...]]
 _Share = Sequence[tuple[Series, Side, Side]]
 _Columns = list[tuple[Cell, ...]]
-_Work = Callable[[_Share], _Columns]
+_ALONE = Means(jobs=1)
 
 
 def blame_all(
@@ -153,31 +150,16 @@ def blame_all(
     pairs = [(series, source, target) for series, source, targets in wanted for target in targets]
     # Neighbours share a release, and what was read of it: they stay in one process.
     order = sorted(range(len(pairs)), key=lambda number: pairs[number][2].commit)
-    jobs = min(jobs or os.cpu_count() or 1, len(pairs))
+    jobs = min(jobs or cores(), len(pairs))
     size = max(1, len(pairs) // (2 * jobs))
     shares = [order[start : start + size] for start in range(0, len(order), size)]
-    work = partial(_columns, tuple(lenders))
     asked = [[pairs[number] for number in share] for share in shares]
-    made = _in_processes(jobs, work, asked) if jobs > 1 else [work(share) for share in asked]
+    made = shared_out([partial(_columns, tuple(lenders), share) for share in asked], jobs)
     found = dict(zip(order, (column for share in made for column in share), strict=True))
     columns = (found[number] for number in range(len(pairs)))
     return tuple(
         _blamed(series, targets, [next(columns) for _ in targets]) for series, _, targets in wanted
     )
-
-
-def _in_processes(jobs: int, work: _Work, asked: Sequence[_Share]) -> list[_Columns]:
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        made = list(pool.map(partial(_or_none, work), asked))
-    # An error with evidence does not travel between processes: it is met again here.
-    return [work(share) if one is None else one for share, one in zip(asked, made, strict=True)]
-
-
-def _or_none(work: _Work, share: _Share) -> _Columns | None:
-    try:
-        return work(share)
-    except VpatchError:
-        return None
 
 
 def _blamed(series: Series, targets: Sequence[Side], columns: Sequence[tuple[Cell, ...]]) -> Blamed:
@@ -191,7 +173,7 @@ def _blamed(series: Series, targets: Sequence[Side], columns: Sequence[tuple[Cel
 def _columns(lenders: tuple[Path, ...], pairs: _Share) -> _Columns:
     with scratch_repository(*lenders) as git:
         return [
-            tuple(_cell(patch) for patch in rebase(git, *pair, gates=False).patches)
+            tuple(_cell(patch) for patch in rebase(git, *pair, gates=False, means=_ALONE).patches)
             for pair in pairs
         ]
 

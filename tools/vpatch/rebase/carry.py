@@ -21,7 +21,7 @@ from vpatch.rebase.commits import Made, changes_of, make_commits
 from vpatch.rebase.hunks import Run, runs_of
 from vpatch.rebase.landing import Ground, changes_on, finished
 from vpatch.rebase.lanes import Lanes, find_lanes
-from vpatch.rebase.merge import Labels, Merged, Merger
+from vpatch.rebase.merge import Known, Labels, Merged, Merger
 from vpatch.rebase.model import Carried, Choices, Conflicted, Entry, Files, How
 from vpatch.rebase.moves import Move, find_moves
 from vpatch.rebase.snapshot import Snapshot
@@ -82,7 +82,24 @@ def carry(
     choices: Choices = _NO_CHOICES,
     leave: Collection[str] = (),
 ) -> tuple[Carried, ...]:
-    """Carries a series.
+    """Carries a series; see ``tried`` and ``committed``.
+
+    Returns:
+        One for each patch, in order, those that change something with their commits.
+    """
+    return committed(git, target, tried(git, steps, base, target, choices, leave, {}))
+
+
+def tried(
+    git: Git,
+    steps: Sequence[Step],
+    base: Snapshot,
+    target: Target,
+    choices: Choices,
+    leave: Collection[str],
+    known: Known,
+) -> list[Tried]:
+    """Carries a series, without a commit.
 
     Args:
         git: A repository of our own that has both releases; it gains objects.
@@ -91,9 +108,10 @@ def carry(
         target: The new release; its files are the patched ones afterwards.
         choices: What a person decided.
         leave: Patches that are left out: nothing is tried.
+        known: Merges that were made before; it gains those that are made now.
 
     Returns:
-        One for each patch, in order, those that change something with their commits.
+        One for each patch, in order.
 
     Raises:
         HostError: git failed, or the disk is full.
@@ -104,20 +122,25 @@ def carry(
     with tempfile.TemporaryDirectory(prefix="vpatch-merge-") as folder:
         places = {path: moves[path].new if path in moves else path for path in paths}
         lanes = find_lanes(git, base, target.files, places)
-        line = _Line(base, target, Merger(git, Path(folder)), moves, lanes, choices)
-        raw = [_carried(line, step, leave) for step in steps]
-    return _with_commits(git, target, raw)
+        line = _Line(base, target, Merger(git, Path(folder), known), moves, lanes, choices)
+        return [_carried(line, step, leave) for step in steps]
 
 
 @dataclass(frozen=True)
-class _Raw:
+class Tried:
     """A carried patch whose hunks were not looked at yet."""
 
     carried: Carried
     ground: Ground
 
+    def so_far(self) -> Carried:
+        """It; a conflict with what it would change: where that landed, nobody has to know yet."""
+        if self.carried.how != "conflict":
+            return self.carried
+        return replace(self.carried, changes=changes_on(self.ground, self.carried.files))
 
-def _carried(line: _Line, step: Step, leave: Collection[str]) -> _Raw:
+
+def _carried(line: _Line, step: Step, leave: Collection[str]) -> Tried:
     patch, files = step.patch, line.target.files
     units = list(_units(line, step))
     ours = {path: files.entry(path) for unit in units for path in (unit.path, unit.leaves) if path}
@@ -125,11 +148,11 @@ def _carried(line: _Line, step: Step, leave: Collection[str]) -> _Raw:
     ground = Ground(step, ours, moved, line.base, files)
     if patch.file in leave or patch.file in line.choices.skip:
         _leave_out(line, step)
-        return _Raw(Carried(patch, "emptied", left_out=True), ground)
+        return Tried(Carried(patch, "emptied", left_out=True), ground)
     if not step.is_there or (line.target.kind == "wheel" and is_set_aside(patch)):
         which = "new" if step.is_there else "old"
         note = f"the {which} release is imported from its wheel, which has none of its files"
-        return _Raw(Carried(patch, "set-aside", note=note), ground)
+        return Tried(Carried(patch, "set-aside", note=note), ground)
     known = Carried(
         patch,
         "emptied",
@@ -143,7 +166,7 @@ def _carried(line: _Line, step: Step, leave: Collection[str]) -> _Raw:
     given = line.choices.resolved.get(patch.file)
     if given is None and conflicts:
         if known.taken or all_stands(step, changes_on(ground, changed)):
-            return _Raw(known, ground)
+            return Tried(known, ground)
         recall = line.choices.recall
         recalled = recall(patch, conflicts, made, files.entry) if recall else None
         known = replace(known, recalled=recalled)
@@ -158,12 +181,12 @@ def _carried(line: _Line, step: Step, leave: Collection[str]) -> _Raw:
     files.update(changed)
     if conflicts and given is None:
         _leave_out(line, step)
-        return _Raw(replace(known, how="conflict", files=changed, conflicts=conflicts), ground)
+        return Tried(replace(known, how="conflict", files=changed, conflicts=conflicts), ground)
     if not changed:
-        return _Raw(known, ground)
+        return Tried(known, ground)
     # `three-way` until its hunks are looked at.
     how: How = "three-way" if given is None else "resolved"
-    return _Raw(replace(known, how=how, files=changed), ground)
+    return Tried(replace(known, how=how, files=changed), ground)
 
 
 def _changed(made: Files, ours: Files) -> dict[str, Entry | None]:
@@ -238,14 +261,19 @@ def _behind(line: _Line, step: Step) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _with_commits(git: Git, target: Target, raw: Sequence[_Raw]) -> tuple[Carried, ...]:
+def committed(git: Git, target: Target, raw: Sequence[Tried]) -> tuple[Carried, ...]:
+    """Carried patches as commits on the new release, and where their hunks landed.
+
+    Raises:
+        HostError: git failed, or the disk is full.
+    """
     made = [Made(one.carried.patch, one.carried.files) for one in raw if one.carried.files]
     ids = iter(make_commits(git, target.commit, made))
-    committed = [
+    done = [
         replace(one.carried, commit=next(ids)) if one.carried.files else one.carried for one in raw
     ]
-    diffs = changes_of(git, [carried.commit for carried in committed if carried.commit])
+    diffs = changes_of(git, [carried.commit for carried in done if carried.commit])
     return tuple(
         finished(carried, one.ground, diffs.get(carried.commit, ()))
-        for carried, one in zip(committed, raw, strict=True)
+        for carried, one in zip(done, raw, strict=True)
     )

@@ -15,6 +15,8 @@ from vpatch.rebase.model import Entry, Files
 
 _REF = "refs/vpatch/rebase/"
 _START = b"diff --git "
+# Most of these objects live no longer than the rebase.
+_FAST = ("-c", "pack.compression=1")
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def make_commits(git: Git, base: str, made: Sequence[Made], *, name: str = "line
     ref = _REF + name
     stream = b"".join(_stream(ref, base, number, one) for number, one in enumerate(made, start=1))
     options = ("--quiet", "--force", "--date-format=raw", "--depth=0")
-    git.run("fast-import", *options, stdin=stream)
+    git.run(*_FAST, "fast-import", *options, stdin=stream)
     listed = git.output("rev-list", "--reverse", f"{base}..{ref}").decode("ascii").split()
     if len(listed) != len(made):
         raise ValueError(f"git made {len(listed)} commits of {len(made)} patches")

@@ -5,21 +5,24 @@ The gates are vLLM's (``vpatch check``): a series of anything else has none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vpatch.errors import UsageError
+from vpatch.garbage import uncollected
 from vpatch.git import Git
 from vpatch.rebase.commits import Made, make_commits
 from vpatch.rebase.model import Evidence
 from vpatch.rebase.steps import Step
 
 if TYPE_CHECKING:
-    from vpatch.gates.modules import Module, Program
+    from vpatch.gates.gate import Subject, Verdict
+    from vpatch.gates.modules import Module
 
 _Greens = dict[str, tuple[Evidence, ...]]
-_Known = dict[str, tuple[Evidence, ...] | None]
+Mended = tuple[str, tuple[Evidence, ...]]
 
 
 class Gated:
@@ -29,18 +32,23 @@ class Gated:
         git: A repository of our own with both releases; it gains objects.
         steps: The series on the old release.
         source, target: Both releases' commits.
+        kept: The user's cache, in which answers are kept; None: nowhere.
     """
 
-    def __init__(self, git: Git, steps: Sequence[Step], source: str, target: str) -> None:
+    def __init__(
+        self, git: Git, steps: Sequence[Step], source: str, target: str, kept: Path | None = None
+    ) -> None:
         self.git = git
         self.steps = steps
         self.source = source
         self.target = target
-        self._known: dict[str, _Known] = {}
+        self.kept = kept
+        # Both releases are asked for one topic after another.
+        self._subjects: dict[str, Subject] = {}
+        # What states of one release, and releases, share: blob -> it.
         self._parsed: dict[str, Module] = {}
-        self._touched = {path for step in steps for path in step.patch.paths}
 
-    def mended(self, file: str) -> tuple[str, tuple[Evidence, ...]] | None:
+    def mended(self, file: str) -> Mended | None:
         """What a patch turned green, if all of it is green on the new release as it is.
 
         Returns:
@@ -48,12 +56,13 @@ class Gated:
             them is not green.
         """
         number = next(n for n, step in enumerate(self.steps) if step.patch.file == file)
-        fresh = self._fresh(self.steps[number].patch.topic)
-        if not fresh:
-            return None
-        before, after = (
-            self._asked(self._line[each], tuple(fresh)) for each in (number, number + 1)
-        )
+        with uncollected():
+            fresh = self._fresh(self.steps[number].patch.topic)
+            if not fresh:
+                return None
+            before, after = (
+                self._asked(self._line[each], tuple(fresh)) for each in (number, number + 1)
+            )
         turned = [name for name in fresh if name in after and name not in before]
         if not turned:
             return None
@@ -65,7 +74,10 @@ class Gated:
         """The gates of a topic that upstream turned green of its own."""
         from vpatch.gates.check import GATES  # noqa: PLC0415 - they take a while to import
 
+        # What a gate of the code says may rest on those that were asked before it.
         names = tuple(each.name for each in GATES if each.topic == topic and each.group != "code")
+        if not names:
+            return {}
         now = self._asked(self.target, names)
         old = self._asked(self.source, tuple(now))
         return {name: line for name, line in now.items() if name not in old}
@@ -82,42 +94,51 @@ class Gated:
         ]
         return [self.source, *make_commits(self.git, self.source, made, name="source")]
 
-    def _asked(self, commit: str, names: tuple[str, ...]) -> _Greens:
-        """The gates that a commit passes, each with a line where one is known."""
-        known = self._known.setdefault(commit, {})
-        missing = [name for name in names if name not in known]
-        if missing:
-            known.update(dict.fromkeys(missing))
-            known.update(self._ask(commit, missing))
-        passed = ((name, known[name]) for name in names)
-        return {name: found for name, found in passed if found is not None}
+    @cached_property
+    def _trees(self) -> dict[str, str]:
+        """commit -> its tree."""
+        return {}
 
-    def _ask(self, commit: str, names: Collection[str]) -> _Greens:
+    def _asked(self, commit: str, names: Collection[str]) -> _Greens:
+        """The gates that a commit passes, each with a line where one is known."""
+        from vpatch.gates.kept import gates_of  # noqa: PLC0415
+
+        if commit not in self._trees:
+            self._trees[commit] = self.git.line("rev-parse", f"{commit}^{{tree}}")
+        tree = self._trees[commit]
+        try:
+            found = gates_of(tree, names, self.kept, lambda asked: self._ask(commit, asked))
+        except UsageError:
+            return {}  # no vLLM
+        return {
+            name: tuple(_evidence(one.place, one.text))
+            for name, one in found.items()
+            if one.word == "pass"
+        }
+
+    def _ask(self, commit: str, names: Collection[str]) -> list[Verdict]:
         from vpatch.gates.check import GATES  # noqa: PLC0415
-        from vpatch.gates.gate import Subject, judge  # noqa: PLC0415
+        from vpatch.gates.gate import judge  # noqa: PLC0415
+
+        subject = self._subject(commit)
+        verdicts = [judge(subject, gate) for gate in GATES if gate.name in names]
+        self._parsed.update(subject.program.by_blob())
+        return verdicts
+
+    def _subject(self, commit: str) -> Subject:
+        from vpatch.gates.gate import Subject  # noqa: PLC0415
         from vpatch.gates.modules import Program  # noqa: PLC0415
         from vpatch.gates.tree import of_git  # noqa: PLC0415
 
-        # The states of the old series are one release but for the files of the series.
-        parsed = self._parsed if commit != self.target else {}
-        modules = {name: each for name, each in parsed.items() if each.path not in self._touched}
-        try:
-            subject = Subject(Program(of_git(self.git, commit, commit), dict(modules)))
-        except UsageError:
-            return {}  # no vLLM
-        found: _Greens = {}
-        for gate in GATES:
-            if gate.name in names and (verdict := judge(subject, gate)).found.word == "pass":
-                first = verdict.found.evidence[:1]
-                found[gate.name] = tuple(Evidence(one.file, one.line, one.text) for one in first)
-        for path in subject.program.tree.paths if commit != self.target else ():
-            module = _parsed(subject.program, path)
-            if module is not None:
-                self._parsed[module.dotted] = module
-        return found
+        if commit in self._subjects:
+            return self._subjects[commit]
+        subject = Subject(Program.knowing(of_git(self.git, commit, commit), self._parsed))
+        if commit in (self.source, self.target):
+            self._subjects[commit] = subject
+        return subject
 
 
-def _parsed(program: Program, path: str) -> Module | None:
-    """A module of a program that was asked for already."""
-    dotted = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    return program.module(dotted) if program.is_parsed(dotted) else None
+def _evidence(place: str, text: str) -> Iterator[Evidence]:
+    file, _, line = place.rpartition(":")
+    if file:
+        yield Evidence(file, int(line), text)

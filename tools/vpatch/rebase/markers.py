@@ -81,6 +81,24 @@ def put_together(parts: Iterable[bytes | Clash], texts: Sequence[bytes]) -> byte
     return b"".join(next(left) if isinstance(part, Clash) else part for part in parts)
 
 
+def with_theirs(merged: bytes, sides: Iterable[bytes]) -> bytes | None:
+    """A file with markers as it is with the patch's lines where both sides changed the same ones.
+
+    Args:
+        merged: What the sides became, in diff3 style.
+
+    Returns:
+        None where nobody can tell from the markers alone: a side has some itself, or ends without
+        a newline, which markers bring.
+    """
+    if any(b"<" * 7 in side or (side and not side.endswith(b"\n")) for side in sides):
+        return None
+    parts = taken_apart(merged)
+    if parts is None:
+        return None
+    return put_together(parts, [part.theirs for part in parts if isinstance(part, Clash)])
+
+
 def settled(parts: Sequence[bytes | Clash], result: bytes) -> tuple[bytes, ...] | None:
     """What stands in a resolved file in the place of each clash.
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from vpatch.errors import HostError
 from vpatch.git import Git
+from vpatch.rebase.markers import with_theirs
 from vpatch.rebase.model import Entry
 
 # git merge-file ends with the number of conflicts, and with more than this where it fails.
@@ -44,17 +45,22 @@ class Merged:
     theirs: Entry | None = None
 
 
+Known = dict[tuple[Entry, Entry, Entry, Labels], Merged]
+
+
 class Merger:
-    """Merges files, in a folder of its own.
+    """Merges files, in a folder of its own, each three of them once.
 
     Args:
         git: Any repository.
         folder: A folder that nobody else uses.
+        known: What was merged before; it gains what is merged now.
     """
 
-    def __init__(self, git: Git, folder: Path) -> None:
+    def __init__(self, git: Git, folder: Path, known: Known | None = None) -> None:
         self.git = git
         self.folder = folder
+        self.known: Known = {} if known is None else known
 
     def merge(
         self, base: Entry | None, ours: Entry | None, theirs: Entry | None, labels: Labels
@@ -78,7 +84,10 @@ class Merger:
             return Merged(None, "gone")
         if theirs is None:
             return Merged(None, "changed")
-        return self._content(base, ours, theirs, labels)
+        asked = (base, ours, theirs, labels)
+        if asked not in self.known:
+            self.known[asked] = self._content(*asked)
+        return self.known[asked]
 
     def _content(self, base: Entry, ours: Entry, theirs: Entry, labels: Labels) -> Merged:
         mode = _one_of(base.mode, ours.mode, theirs.mode)
@@ -93,7 +102,9 @@ class Merger:
         status, text = self._lines(sides, labels, "--diff3")
         if not status:
             return Merged(Entry(mode, text))
-        _, forced = self._lines(sides, labels, "--theirs")
+        forced = with_theirs(text, (side.data for side in sides))
+        if forced is None:
+            _, forced = self._lines(sides, labels, "--theirs")
         return Merged(None, "content", text, Entry(mode, forced))
 
     def _lines(

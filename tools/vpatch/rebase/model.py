@@ -262,6 +262,8 @@ class Rebased:
         base: The new release's commit; ``base_tree`` its tree.
         head, tree: The last commit of the new line, and its tree; the release's own where every
             patch leaves. Where there are conflicts, they are to look at, not to keep.
+        accepted: Names of questions that may stand.
+        kept: Files of patches that do not leave as obsolete.
     """
 
     source: str
@@ -272,6 +274,7 @@ class Rebased:
     tree: str
     patches: tuple[RebasedPatch, ...]
     accepted: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[Word, int]:

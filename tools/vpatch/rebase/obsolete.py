@@ -22,7 +22,8 @@ from vpatch.rebase.guard.outline import is_python, outline
 from vpatch.rebase.model import Carried, Change, Choices, Evidence
 from vpatch.tags import version_of
 
-_FROM_ON = re.compile(r"\bfrom (v\d[\w.]*\d|v\d) on\b")
+_TAG = r"v\d(?:[\w.]*\d)?"
+_FROM_ON = re.compile(rf"\bfrom ({_TAG}) on\b|(?<!not )\bfixed upstream in ({_TAG})(?![\w.]*\w)")
 _DEFINED = re.compile(r"(?:class|def|async def) (\w+)")
 _TESTS = "tests/"
 
@@ -56,7 +57,7 @@ def find_obsolete(
     keep = choices.keep
     asked = [one for one in carried if not one.left_out and one.patch.file not in keep]
     for one in asked:
-        why = _stated(one.patch, target) or _gone(git, one, commit)
+        why = _stated(one.patch, target, gates) or _gone(git, one, commit)
         if why is None and question_name(one.patch) in choices.accept:
             why = by_gates(one, gates)
         if why is not None and one.how != "emptied":
@@ -76,16 +77,19 @@ def by_gates(carried: Carried, gates: Gated | None) -> Obsolete | None:
     return Obsolete(*mended) if mended else None
 
 
-def _stated(patch: Patch, target: str) -> Obsolete | None:
-    """What the patch itself says of the releases behind it."""
+def _stated(patch: Patch, target: str, gates: Gated | None) -> Obsolete | None:
+    """What the patch itself says of the releases behind it, and what the gates say to that."""
     for status in patch.trailer("Upstream-Status"):
         match = _FROM_ON.search(status)
         try:
-            due = match is not None and version_of(match[1]) <= version_of(target)
+            due = match is not None and version_of(match[1] or match[2]) <= version_of(target)
         except UsageError:
             continue  # one of the two is no release
         if due:
-            return Obsolete(f"its Upstream-Status: {status}")
+            said = gates.mended(patch.file) if gates and not _is_test(patch) else None
+            told, evidence = said or ("", ())
+            why = f"its Upstream-Status: {status}{'; ' if told else ''}{told}"
+            return Obsolete(why, evidence)
     return None
 
 

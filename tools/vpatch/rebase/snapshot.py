@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
 
 from vpatch.git import Git
 from vpatch.rebase.model import Entry, Files
 
 _SUBMODULE = "160000"
+# How much is kept of what several trees share.
+_MOST = 64 * 2**20
 
 
 class Snapshot:
@@ -21,21 +24,20 @@ class Snapshot:
     def __init__(self, git: Git, tree: str) -> None:
         self.git = git
         self.tree = tree
-        self._listed: dict[str, tuple[str, str]] = {}
-        listing = git.output("ls-tree", "-r", "-z", "--full-tree", "--end-of-options", tree)
-        for entry in listing.split(b"\0")[:-1]:
-            meta, _, path = entry.partition(b"\t")
-            mode, _, blob = meta.split(b" ")
-            name = path.decode("utf-8", "surrogateescape")
-            self._listed[name] = (mode.decode("ascii"), blob.decode("ascii"))
-        self._folders = {
-            path[:end] for path in self._listed for end, char in enumerate(path) if char == "/"
-        }
+        self._listed = _listing(git, tree)
         self._read: dict[str, Entry] = {}
         self._changed: dict[str, Entry | None] = {}
 
+    @cached_property
+    def _folders(self) -> frozenset[str]:
+        found: set[str] = set()
+        for path in self._listed:
+            while (path := path.rpartition("/")[0]) and path not in found:
+                found.add(path)
+        return frozenset(found)
+
     @property
-    def listed(self) -> dict[str, tuple[str, str]]:
+    def listed(self) -> Mapping[str, tuple[str, str]]:
         """path -> mode and blob id, of the tree as it was read."""
         return self._listed
 
@@ -47,8 +49,9 @@ class Snapshot:
     def read_ahead(self, paths: Iterable[str]) -> None:
         """Reads files that will be asked for, in one process."""
         wanted = [path for path in paths if path in self._listed and path not in self._read]
-        blobs = self.git.read_blobs(
-            blob for mode, blob in (self._listed[path] for path in wanted) if mode != _SUBMODULE
+        blobs = _read(
+            self.git,
+            [blob for mode, blob in map(self._listed.__getitem__, wanted) if mode != _SUBMODULE],
         )
         for path in wanted:
             mode, blob = self._listed[path]
@@ -74,6 +77,34 @@ class Snapshot:
     def update(self, files: Files) -> None:
         """Changes files."""
         self._changed.update(files)
+
+
+@lru_cache(maxsize=8)
+def _listing(git: Git, tree: str) -> Mapping[str, tuple[str, str]]:
+    """A tree's files: a series is tried on several releases, and several series on one."""
+    listed: dict[str, tuple[str, str]] = {}
+    answer = git.output("ls-tree", "-r", "-z", "--full-tree", "--end-of-options", tree)
+    for entry in answer.decode("utf-8", "surrogateescape").split("\0")[:-1]:
+        meta, _, path = entry.partition("\t")
+        mode, _, blob = meta.split(" ")
+        listed[path] = (mode, blob)
+    return listed
+
+
+_known: dict[str, bytes] = {}
+
+
+def _read(git: Git, wanted: Sequence[str]) -> Mapping[str, bytes]:
+    """Blobs; those that releases share are read once: a blob's name is its content."""
+    found = {blob: _known[blob] for blob in wanted if blob in _known}
+    missing = [blob for blob in wanted if blob not in found]
+    if missing:
+        read = git.read_blobs(missing)
+        if sum(map(len, _known.values())) > _MOST:
+            _known.clear()
+        _known.update(read)
+        found |= read
+    return found
 
 
 class History:

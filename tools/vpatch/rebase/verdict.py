@@ -18,6 +18,7 @@ from vpatch.rebase.model import (
 )
 from vpatch.rebase.moves import SURE
 from vpatch.rebase.obsolete import Obsolete, question_name
+from vpatch.rebase.own_form import Own, own_forms
 
 WHY = {
     "content": "both sides changed the same lines",
@@ -77,7 +78,7 @@ def judged(carried: Carried, places: Sequence[Evidence] = ()) -> RebasedPatch:
     """
     runs = sum(len(change.runs) for change in carried.changes)
     if carried.how == "resolved":
-        return RebasedPatch(carried, _resolved(carried, runs))
+        return RebasedPatch(carried, _resolved(carried, runs), _twice(carried))
     if carried.how == "set-aside" or carried.left_out:
         word = "skipped" if carried.how == "emptied" else carried.how
         return RebasedPatch(carried, Verdict(word, carried.note, (), runs))
@@ -87,15 +88,16 @@ def judged(carried: Carried, places: Sequence[Evidence] = ()) -> RebasedPatch:
         for each in change.runs
         if each.landed is None
     ]
-    questions = (*_blank_questions(carried, found), *_move_questions(carried))
+    questions = (*_blank_questions(carried, found), *_move_questions(carried), *_twice(carried))
     if carried.how == "emptied":
         return _emptied(carried, found, questions)
     upstream = [one for one in found if one.is_upstream]
     evidence = tuple(one.there.evidence for one in upstream if one.there)
     of = f"{len(upstream)} of its {runs} places are upstream"
     if carried.how == "conflict":
-        why = f"{_where(carried)}{f'; {of}' if upstream else ''}{_refused(carried)}"
-        lines = tuple(_conflict(one) for one in carried.conflicts)
+        own = [one for change in carried.changes for one in own_forms(change)]
+        why = f"{_where(carried)}{f'; {of}' if upstream else ''}{_own(own)}{_refused(carried)}"
+        lines = (*(_conflict(one) for one in carried.conflicts), *(one.evidence for one in own))
         verdict = Verdict("conflict", why, (*lines, *places, *evidence), runs, len(upstream))
     elif upstream:
         verdict = Verdict("partly-absorbed", of, evidence, runs, len(upstream))
@@ -173,6 +175,32 @@ def _move_questions(carried: Carried) -> Iterator[Question]:
                 line=0,
                 text=f"{old} is gone, and this file is like it by {alike} %: is it the same file?",
             )
+
+
+def _twice(carried: Carried) -> tuple[Question, ...]:
+    """A name that upstream brought as well, where the result sets it for both."""
+    if carried.how in ("conflict", "emptied"):
+        return ()
+    return tuple(
+        Question(
+            name=f"{carried.patch.file}:set-twice:{one.path}:{one.scope}.{one.name}",
+            kind="set-twice",
+            path=one.path,
+            line=one.line,
+            text=f"upstream sets `{one.name}` of its own in {one.scope or 'the file'}, and the "
+            "patch does too: are both wanted?",
+        )
+        for change in carried.changes
+        for one in own_forms(change)
+        if one.twice
+    )
+
+
+def _own(found: Sequence[Own]) -> str:
+    if not found:
+        return ""
+    more = f" and {len(found) - 1} more" if found[1:] else ""
+    return f"; upstream has its own `{found[0].name}`{more}"
 
 
 def _first(run: Run) -> str:

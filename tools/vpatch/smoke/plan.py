@@ -17,10 +17,8 @@ from vpatch.smoke.judge import Check, Judged, Outcomes
 from vpatch.smoke.releases import ReleaseFacts, Runner
 from vpatch.smoke.run import Outcome, Start
 
-_DEVICE_VARIABLES: Mapping[Device, Mapping[str, str]] = {
-    "cpu": {"OMP_NUM_THREADS": "1"},  # two engines run beside each other
-    "cuda": {},
-}
+# Engines run beside each other: with a thread for every core in each of them they wait for cores.
+_ONE_THREAD: Mapping[str, str] = {"OMP_NUM_THREADS": "1"}
 
 # A KV cache of a size that is told, not found by profiling: engines can share a GPU. What vLLM is
 # to use of the GPU it then only wants to find free.
@@ -273,7 +271,7 @@ class Builder:
 
     def _variables(self, runner: Runner, mode: Mode) -> dict[str, str]:
         device = self.wish.device
-        variables = {**self.facts.variables(device, runner), **_DEVICE_VARIABLES[device]}
+        variables = {**self.facts.variables(device, runner), **_ONE_THREAD}
         if mode == "eager":
             # Kimi's vision tower asks torch to compile even in eager mode.
             variables["TORCH_COMPILE_DISABLE"] = "1"

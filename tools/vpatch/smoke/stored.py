@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from packaging.version import InvalidVersion, Version
 
 from vpatch.errors import FindingError, HostError, UsageError
 from vpatch.files import write_atomically
 from vpatch.preflight.strictjson import read_object
+from vpatch.smoke.cases import Tier
 
 SCHEMA = "vpatch/smoke/1"
 FOLDER = Path("docs/reports")
@@ -25,6 +26,8 @@ FOLDER = Path("docs/reports")
 
 _MOST = 8 << 20
 _TEXT = 400
+TIERS: tuple[str, ...] = get_args(Tier)
+DEVICES = ("cpu", "cuda")
 _VERDICTS = ("pass", "fail", "not-run")
 _DROPPED = ("log_tail", "log")
 # An absolute path's folders; `states/llama-nested/v1` is the name of a check.
@@ -59,6 +62,7 @@ class StoredReport:
         series: Its hash; empty where the report does not say.
         wheel, sha256: The wheel that ran; empty for a vLLM that was installed.
         when: ISO 8601, a day at least.
+        only: What --check named: the run asked no more of its tier; empty: all of it.
     """
 
     file: str
@@ -75,6 +79,7 @@ class StoredReport:
     tier: str
     when: str
     checks: tuple[StoredCheck, ...]
+    only: tuple[str, ...] = ()
 
     @property
     def runners(self) -> tuple[str, ...]:
@@ -162,6 +167,8 @@ def read_report(path: Path) -> StoredReport:
         FindingError: It is none.
         HostError: It cannot be read.
     """
+    if not path.is_file():  # a pipe would wait for ever
+        raise _bad(path, "is no file")
     try:
         with path.open("rb") as stream:
             raw = stream.read(_MOST + 1)
@@ -187,6 +194,12 @@ def _report(path: Path, found: Mapping[str, Any]) -> StoredReport:
             return ""
         raise _bad(path, f"has no usable {name}")
 
+    def one_of(name: str, words: Collection[str]) -> str:
+        value = text(name, needed=True)
+        if value not in words:
+            raise _bad(path, f"has the {name} {value[:40]!r}, which is none")
+        return value
+
     vllm = text("vllm", needed=True)
     try:
         tag, revision = identity(vllm)
@@ -210,11 +223,12 @@ def _report(path: Path, found: Mapping[str, Any]) -> StoredReport:
         wheel=text("wheel"),
         sha256=text("sha256"),
         torch=text("torch"),
-        device=text("device", needed=True),
+        device=one_of("device", DEVICES),
         gpu=text("gpu"),
-        tier=text("tier", needed=True),
+        tier=one_of("tier", TIERS),
         when=when,
         checks=_checks(path, found.get("checks")),
+        only=_only(path, found.get("only", [])),
     )
 
 
@@ -233,10 +247,16 @@ def _series(found: Mapping[str, Any]) -> str:
     return sha256 if isinstance(sha256, str) else ""
 
 
+def _only(path: Path, found: object) -> tuple[str, ...]:
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise _bad(path, "has no usable only")
+    return tuple(found)
+
+
 def _checks(path: Path, found: object) -> tuple[StoredCheck, ...]:
     if not isinstance(found, list) or not found:
         raise _bad(path, "has no checks")
-    read = []
+    read: list[StoredCheck] = []
     for row in found:
         each: Mapping[str, Any] = row if isinstance(row, dict) else {}
         name, verdict, evidence = (each.get(key) for key in ("check", "verdict", "evidence"))
@@ -246,6 +266,8 @@ def _checks(path: Path, found: object) -> tuple[StoredCheck, ...]:
             or not re.fullmatch(r"[\w.-]{1,60}(/[\w.-]{1,60}){1,5}", name)
         ):
             raise _bad(path, f"has a check that is none: {str(row)[:80]}")
+        if name in {one.name for one in read}:
+            raise _bad(path, f"has the check {name} twice")
         expected = each.get("as_expected", verdict == "pass") is True
         read.append(StoredCheck(name, str(verdict), evidence, expected))
     return tuple(read)

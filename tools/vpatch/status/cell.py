@@ -39,8 +39,9 @@ class Proof:
 
     @property
     def good(self) -> bool:
-        """Whether it proves something, and nothing against it."""
-        return self.passed > 0 and not self.failed
+        """Whether all that its tier asks of the topic passed."""
+        whole = not (self.failed or self.not_run or self.report.only)
+        return self.passed > 0 and whole
 
     @property
     def line(self) -> str:
@@ -54,7 +55,7 @@ class Proof:
         sha256 = f", sha256 {report.sha256[:12]}" if report.sha256 else ""
         runners = "+".join(report.runners) or "no runner named"
         return (
-            f"{ran}, tier {report.tier}, {where}, {runners}, {report.when[:10]}: {told} "
+            f"{ran}, {_tier(report)}, {where}, {runners}, {report.when[:10]}: {told} "
             f"({wheel}{sha256}; {report.file})"
         )
 
@@ -68,6 +69,7 @@ class Proof:
             "wheel": report.wheel or None,
             "sha256": report.sha256 or None,
             "tier": report.tier,
+            "only": list(report.only),
             "device": report.device,
             "gpu": report.gpu or None,
             "runners": list(report.runners),
@@ -76,6 +78,12 @@ class Proof:
             "failed": [{"check": one.name, "evidence": one.evidence} for one in self.failed],
             "not_run": list(self.not_run),
         }
+
+
+def _tier(report: StoredReport) -> str:
+    if not report.only:
+        return f"tier {report.tier}"
+    return f"a part of tier {report.tier} ({' '.join(f'--check {one}' for one in report.only)})"
 
 
 @dataclass(frozen=True)
@@ -112,7 +120,7 @@ class Cell:
             other = "other bytes of " if last == self.revision else ""
             return f"proven for {other}revision {last}"
         if self.word == "proven":
-            mine = [one.report for one in self.current]
+            mine = [one.report for one in self.current if one.good]
             devices = sorted({_DEVICES.get(one.device, one.device) for one in mine})
             tiers = sorted({one.tier for one in mine})
             return f"proven {'+'.join(devices)} {'+'.join(tiers)}"

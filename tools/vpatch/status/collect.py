@@ -17,7 +17,7 @@ from vpatch.pipeline import Upstream
 from vpatch.smoke.stored import FOLDER, StoredReport, read_reports
 from vpatch.status.cell import Row
 from vpatch.status.defects import Defect, by_topic, read_defects, topics_of_tests
-from vpatch.status.matrix import Facts, all_topics, make_row
+from vpatch.status.matrix import Facts, all_topics, make_row, untold
 from vpatch.status.trees import gates_on
 from vpatch.tags import parse_tag, version_of
 from vpatch.upstream.mirror import Mirror
@@ -160,11 +160,9 @@ def _with_pin(known: _Known, pin: Pin) -> Facts:
     except (ConflictError, FindingError) as error:
         return replace(facts, trouble=error.message)
     kept = known.upstream.cache
-    return replace(
-        facts,
-        bare=gates_on(git, prepared.release.tree, tag, kept),
-        patched=gates_on(git, prepared.applied.tree, tag, kept),
-    )
+    bare = gates_on(git, prepared.release.tree, tag, kept)
+    patched = gates_on(git, prepared.applied.tree, tag, kept)
+    return replace(facts, bare=bare, patched=patched, trouble=untold(patched))
 
 
 def _quiet(known: _Known) -> Upstream:

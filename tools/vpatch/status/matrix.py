@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from vpatch.gates.kept import GateSaid
 from vpatch.smoke.stored import StoredCheck, StoredReport
 from vpatch.status.cell import Cell, Proof, Row, Word
 from vpatch.status.defects import Defect
 from vpatch.status.topics import BY_NAME, Topic, in_order, topics_of_gate
-from vpatch.status.trees import GateSaid, TreeSaid
+from vpatch.status.trees import TreeSaid
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,20 @@ class Facts:
     carried: frozenset[str] = frozenset()
 
     def ran(self, report: StoredReport) -> bool:
-        """Whether a run is of this very series: of its revision, and of its bytes."""
+        """Whether a run may be of this very series: of its revision, and not of other bytes."""
         same = report.series in {"", self.series} or not self.series
         return report.revision == self.revision and same
+
+    def proves(self, report: StoredReport) -> bool:
+        """Whether it surely is: one that does not say its series' hash proves nothing of it."""
+        return self.ran(report) and (report.series == self.series or not self.series)
+
+
+def untold(patched: TreeSaid | None) -> str:
+    """What is red on a patched tree and stands in no topic's cell: the release is broken by it."""
+    failing = patched.failing() if patched else ()
+    lines = [gate.line for gate in failing if not topics_of_gate(gate.name)]
+    return f"on the patched tree: {'; '.join(lines)}" if lines else ""
 
 
 def make_row(facts: Facts, topics: Sequence[str]) -> Row:
@@ -60,6 +72,7 @@ def all_topics(releases: Sequence[Facts]) -> list[str]:
 def _cell(facts: Facts, topic: str) -> Cell:
     proofs = tuple(_proofs(facts, topic, patched=True))
     current = [one for one in proofs if facts.ran(one.report)]
+    sure = tuple(one for one in current if facts.proves(one.report))
     patches = facts.patches.get(topic, ())
     cell = Cell(
         topic,
@@ -71,9 +84,9 @@ def _cell(facts: Facts, topic: str) -> Cell:
         seen=tuple(_proofs(facts, topic, patched=False)),
         broken=tuple(_broken(facts, topic, _newest(current))),
         revision=facts.revision,
-        current=tuple(current),
+        current=sure,
     )
-    word = _word(cell, current)
+    word = _word(cell, sure)
     return replace(cell, word=word, why=_why(facts, topic) if word == "unknown" else facts.why)
 
 

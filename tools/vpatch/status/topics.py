@@ -109,16 +109,27 @@ TOPICS = (
     Topic(
         "draft-logits",
         "a reduced draft vocabulary is searched as it is",
-        gates={},
+        gates={"draft-vocabulary": "the code that drafts greedily"},
         checks={
             r"guesses/(llama-(nested|random|outputs)|mla-(yarn|random))/.*": "their vocabulary is "
             "reduced: each guess goes through its table",
         },
     ),
     Topic(
+        "drafter-attention",
+        "a drafter without MLA attends by a schedule for its own shape",
+        gates={},
+        checks={
+            r"guesses/llama-.*/v2/graphs": "only where keys are split does a schedule show",
+        },
+    ),
+    Topic(
         "drafter-mm",
         "a drafter embeds what comes next: after a part of a prompt, and images",
-        gates={},
+        gates={
+            "drafter-chunks": "the token behind each part",
+            "drafter-images": "images, for drafters whose config says so",
+        },
         checks={
             r"inputs/llama-(nested|random)/.*": "prompts in pieces: the token behind each piece",
             r"(inputs|picture|ids|states|guesses)/picture-(embeds|pieces)/.*": "images, whole and "

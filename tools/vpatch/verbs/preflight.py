@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from packaging.version import Version
 from rich.console import RenderableType
 from rich.text import Text
 
-from vpatch.errors import UsageError
+from vpatch.errors import FindingError, UsageError
 from vpatch.patches.repo import pinned_tags
 from vpatch.preflight.case import NUMBERINGS, Case, Parallel
 from vpatch.preflight.checkpoint import read_checkpoint
@@ -22,11 +21,13 @@ from vpatch.preflight.installed import version_of_python
 from vpatch.preflight.judge import judge
 from vpatch.preflight.memory import STEP_TOKENS, memory_of
 from vpatch.preflight.releases import NEWEST, Runner, facts_of
+from vpatch.preflight.strictjson import read_object
 from vpatch.preflight.target import read_target
 from vpatch.preflight.verdict import WHEN, Verdict
 from vpatch.report import Report, lines, plain, table
 from vpatch.tags import parse_tag, version_of
 
+_OURS = (IDS, NUMBERING)
 _WORDS: Mapping[str, str] = {
     "works": "works",
     "works-with": "works with an option",
@@ -103,15 +104,14 @@ def _options(given: str | None) -> dict[str, Any]:
     if given is None:
         return {}
     try:
-        options = json.loads(given)
-    except (ValueError, RecursionError):
-        options = None
-    if not isinstance(options, dict):
+        options = read_object(given.encode("utf-8", "surrogateescape"), "--speculative-config")
+    except FindingError:
         raise UsageError(
             "--speculative-config is no JSON object",
             hint=f'For example: --speculative-config \'{{"{NUMBERING}": "layer-output"}}\'',
             code="bad-option",
-        )
+        ) from None
+    _check_names(options)
     ids, numbering = options.get(IDS), options.get(NUMBERING)
     whole = isinstance(ids, list) and ids and all(type(one) is int for one in ids)
     if (ids is not None and not whole) or numbering not in (None, *NUMBERINGS):
@@ -122,6 +122,23 @@ def _options(given: str | None) -> dict[str, Any]:
             code="bad-option",
         )
     return options
+
+
+def _check_names(options: Mapping[str, Any]) -> None:
+    """Keys that vLLM takes for another thing, or does not know."""
+    near = [name for name in options if name.startswith("eagle_aux") and name not in _OURS]
+    if near:
+        raise UsageError(
+            f"--speculative-config: vLLM has no {near[0][:60]}",
+            hint=f"Its keys are {' and '.join(_OURS)}.",
+            code="bad-option",
+        )
+    if options.get("method") not in (None, "eagle3"):
+        raise UsageError(
+            f"--speculative-config: method {str(options['method'])[:60]!r} is none of preflight's",
+            hint='It knows "method": "eagle3" alone.',
+            code="bad-option",
+        )
 
 
 def _data(case: Case, verdict: Verdict) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vpatch import pipeline
@@ -22,7 +22,7 @@ from vpatch.patches.swap import replacing
 from vpatch.pipeline import Upstream
 from vpatch.rebase.model import Choices, Rebased
 from vpatch.rebase.rangediff import range_diff
-from vpatch.rebase.rebase import Side, rebase
+from vpatch.rebase.rebase import Means, Side, rebase
 from vpatch.rebase.record import find_place, make_commits, take
 from vpatch.rebase.resolutions import Resolutions
 from vpatch.rebase.write import written_out
@@ -30,6 +30,7 @@ from vpatch.report import Report
 from vpatch.tags import parse_tag
 from vpatch.upstream.mirror import Mirror
 from vpatch.verbs.pin import every_source, listed_wheels
+from vpatch.verbs.rebase_asked import accepted, check_names, wholly_asked
 from vpatch.verbs.rebase_report import Written, report
 from vpatch.verbs.rebase_upstream import looked
 
@@ -74,6 +75,7 @@ class Ground:
 
     Attributes:
         git: It borrows the objects of the mirror, and of the user's repository where that is asked.
+        means: What a rebase may use.
     """
 
     git: Git
@@ -81,6 +83,7 @@ class Ground:
     series: Series
     source: Side
     target: Side
+    means: Means
 
 
 OnConflict = Callable[[Ground, Rebased, Resolutions], Report]
@@ -107,12 +110,17 @@ def run(
         HostError: git, network, disk.
     """
     _check(wish)
+    upstream.progress.say(f"reading {source}, its series and {wish.onto_git or target}")
     with ground(source, target, repo, upstream, wish) as found:
         known = known_resolutions(repo, wish)
-        choices = Choices(wish.accept, keep=kept(found.series, wish), recall=known.recall)
-        rebased = rebase(found.git, found.series, found.source, found.target, choices)
-        check_names(rebased, wish)
+        keep = kept(found.series, wish)
+        choices = Choices(accepted(found.series, wish.accept), keep=keep, recall=known.recall)
         ends = (found.source, found.target)
+        rebased = rebase(found.git, found.series, *ends, choices, means=found.means)
+        old = (found.git, found.series)
+        rebased = wholly_asked(*old, rebased, found.source, found.means.kept)
+        rebased = replace(rebased, kept=keep)
+        check_names(rebased, found.series, wish.accept)
         rebased = looked(found.git, rebased, *ends, upstream, between=wish.between)
         if rebased.conflicts and on_conflict is not None and not wish.dry_run:
             return on_conflict(found, rebased, known)
@@ -223,7 +231,8 @@ def ground(
         _, release = pipeline.fetch(target, upstream, _pin_of(repo, target))
         end = Side(target, release.commit, release.kind)
     with scratch_repository(*lenders) as git:
-        yield Ground(git, prepared.pin, prepared.series, start, end)
+        means = Means(kept=upstream.cache, say=upstream.progress.say)
+        yield Ground(git, prepared.pin, prepared.series, start, end, means)
 
 
 def _pin_of(repo: Path, tag: str) -> Pin | None:
@@ -239,15 +248,3 @@ def kept(series: Series, wish: Wish) -> tuple[str, ...]:
     """
     names = [patch.file for patch in series.patches]
     return tuple(the_patch(name, names, series.tag, "--keep") for name in wish.keep)
-
-
-def check_names(rebased: Rebased, wish: Wish) -> None:
-    """A name that is no question is a mistake: it might be meant for another one."""
-    asked = {question.name for patch in rebased.patches for question in patch.questions}
-    wrong = [name for name in wish.accept if name not in asked]
-    if wrong:
-        raise UsageError(
-            f"--accept names {wrong[0]!r}, which nothing asks",
-            hint="`vpatch rebase FROM TO --dry-run` lists what is asked, with names.",
-            code="nothing-to-accept",
-        )

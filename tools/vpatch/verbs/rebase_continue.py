@@ -19,6 +19,7 @@ from vpatch.rebase.stand import stand_of
 from vpatch.report import Report
 from vpatch.verbs import rebase as verb
 from vpatch.verbs.rebase import Ground, Wish
+from vpatch.verbs.rebase_asked import check_names
 from vpatch.verbs.rebase_choose import chosen
 from vpatch.verbs.rebase_held import (
     Ask,
@@ -56,7 +57,7 @@ def go_on(repo: Path, upstream: Upstream, ask: Ask, wish: Wish) -> Report:
         step = replace(step, options=options(wish_of(session, wish)))
         with ground_of(step, repo, upstream) as found:
             rebased, known = carried(found, repo, step)
-            verb.check_names(rebased, wish)
+            check_names(rebased, found.series, wish.accept)
             ends = (found.source, found.target)
             rebased = looked(found.git, rebased, *ends, upstream, between=wish.between)
             doubts = _doubts(rebased, session.stand.patch)

@@ -20,6 +20,7 @@ from vpatch.rebase.session_tree import check_move, is_at, move
 from vpatch.upstream.mirror import ArchiveKind
 from vpatch.verbs import rebase as verb
 from vpatch.verbs.rebase import Ground, Wish
+from vpatch.verbs.rebase_asked import accepted, wholly_asked
 
 _SHOWN = 5
 
@@ -100,13 +101,16 @@ def carried(found: Ground, repo: Path, session: Session) -> tuple[Rebased, Resol
     wish = wish_of(session, Wish())
     known = verb.known_resolutions(repo, wish)
     choices = Choices(
-        accept=wish.accept,
+        accept=accepted(found.series, wish.accept),
         keep=verb.kept(found.series, wish),
         skip=session.skipped,
         resolved={name: one.files for name, one in session.settled.items()},
         recall=known.recall,
     )
-    rebased = rebase(found.git, found.series, found.source, found.target, choices)
+    ends = (found.source, found.target)
+    rebased = rebase(found.git, found.series, *ends, choices, means=found.means)
+    old = (found.git, found.series)
+    rebased = wholly_asked(*old, rebased, found.source, found.means.kept)
     head = rebased.base
     for patch in rebased.patches:
         one = session.settled.get(patch.file)

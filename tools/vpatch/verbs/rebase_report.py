@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,13 +132,25 @@ def sentence(rebased: Rebased) -> str:
 
 def next_step(rebased: Rebased) -> str:
     """The next command."""
-    command = f"vpatch rebase {rebased.source} {rebased.target}"
+    keep = "".join(f" --keep {shlex.quote(name[:4])}" for name in rebased.kept)
+    command = f"vpatch rebase {rebased.source} {rebased.target}{keep}"
     if rebased.conflicts and not is_tag(rebased.target):
         return "Nothing was written: a session needs a release."
     if rebased.conflicts:
         return f"Nothing was written. {command} begins a session: a worktree to resolve them in."
-    names = " ".join(f"--accept {shlex.quote(each.name)}" for each in rebased.questions)
-    return f"Look at each, then: {command} {names}"
+    asked = (question.name for question in rebased.questions)
+    return f"Look at each, then: {command} {accepting((*rebased.accepted, *asked))}"
+
+
+def accepting(names: Iterable[str]) -> str:
+    """The options that let questions stand."""
+    return " ".join(f"--accept {shlex.quote(short_name(name))}" for name in names)
+
+
+def short_name(name: str) -> str:
+    """A question's name with its patch's number alone, as ``--accept`` takes it too."""
+    file, _, rest = name.partition(":")
+    return f"{file[:4]}:{rest}" if file[:4].isdecimal() and file[4:5] == "-" else name
 
 
 def _text(rebased: Rebased, written: Written | None, known: Resolutions | None) -> RenderableType:

@@ -19,7 +19,7 @@ from vpatch.rebase.verdict import WHY
 from vpatch.report import Report, lines, plain
 from vpatch.verbs import rebase_resolutions
 from vpatch.verbs.rebase_choose import chosen
-from vpatch.verbs.rebase_report import as_dict, report, summary, touches
+from vpatch.verbs.rebase_report import accepting, as_dict, report, summary, touches
 
 _CONFLICT = 3
 
@@ -186,7 +186,7 @@ def asked(
 
 
 def _how_to_answer(session: Session, questions: Sequence[Question]) -> str:
-    names = " ".join(f"--accept {shlex.quote(each.name)}" for each in questions)
+    names = accepting(each.name for each in questions)
     command = f"vpatch rebase --continue {session.target} {names}"
     if session.stand.patch:
         return f"Look at each. Mend it in {session.worktree}, or: {command}"

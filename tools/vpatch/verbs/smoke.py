@@ -106,6 +106,7 @@ def run(wish: Wish, repo: Path | None, upstream: Upstream) -> Report:
     seconds = time.monotonic() - began
     ran = Ran(
         tier=wish.tier,
+        only=wish.checks,
         expect_unpatched=wish.expect_unpatched,
         subject=subject,
         environment=environment,

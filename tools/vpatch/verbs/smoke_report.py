@@ -26,12 +26,14 @@ class Ran:
 
     Attributes:
         tier: Which checks it was about.
+        only: What --check named; all of the tier where empty.
         expect_unpatched: Whether known errors are the expected result.
         seconds: All of it, the environment included.
         notes: What was not asked, and why.
     """
 
     tier: Tier
+    only: tuple[str, ...]
     expect_unpatched: bool
     subject: Subject
     environment: Environment
@@ -61,6 +63,7 @@ def report(ran: Ran, held: Sequence[Expected]) -> Report:
         "driver": ran.driver,
         "machine": platform.machine(),
         "tier": ran.tier,
+        "only": list(ran.only),
         "expect_unpatched": ran.expect_unpatched,
         "when": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "date": now.strftime("%Y-%m-%d"),

@@ -8,12 +8,13 @@ then, so that cutting never changes what is read.
 from __future__ import annotations
 
 import ast
-import gc
 import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+
+from vpatch.garbage import uncollected
 
 _DEFINES = re.compile(rb"(?:@|def |class |async def )")
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
@@ -65,13 +66,8 @@ def pieces(data: bytes) -> tuple[Piece, ...]:
     Raises:
         Unreadable: it does not parse.
     """
-    collects = gc.isenabled()
-    gc.disable()  # a syntax tree is all new objects, and none of them is garbage
-    try:
+    with uncollected():
         return _pieces(data)
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _pieces(data: bytes) -> tuple[Piece, ...]:

@@ -175,17 +175,18 @@ def requests_of(job: dict[str, Any], phase: dict[str, Any], rows: Rows) -> Itera
     """A phase's requests, each with the reference's run.
 
     All pictures of a job are one and the same (start.py): prompts that have one are of one length.
+    A placeholder's token in an answer is a token as any other.
     """
     runs = KeptRuns(Path(job["target"]), Path(job["runs"]))
     media = job.get("media")
     answers = zip(phase["requests"], phase["prompts"], phase["tokens"], strict=True)
     for number, prompt, answer in answers:
         inputs = (prompt + answer)[:-1]
-        if media is None or media not in inputs:
+        places = [place for place, token in enumerate(prompt) if token == media]
+        if not places:
             yield Request(number, prompt, answer, runs.run(inputs))
             continue
         embeddings = runs.reference.embed(inputs)
-        places = [place for place, token in enumerate(inputs) if token == media]
         picture = dict(zip(places, rows["media"].float(), strict=False))
         embeddings[places] = torch.stack([picture[place] for place in places])
         run = runs.reference.run(embeddings)

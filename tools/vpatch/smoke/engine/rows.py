@@ -79,7 +79,7 @@ class Recorder:
         self._embeds.clear()
         guesses = self._propose(*arguments, **named)
         rows = len(batch.tokens)
-        states = self._checked()[:rows]
+        states = self._checked(rows)
         self._keep("states", states)
         if self._embed is not None:
             self._keep("embeds", self._embedded(states))
@@ -93,13 +93,17 @@ class Recorder:
         self._steps += 1
         return guesses
 
-    def _checked(self) -> torch.Tensor:
-        """What was handed over in this step, after a look at what entered `fc`."""
+    def _checked(self, rows: int) -> torch.Tensor:
+        """What was handed over for the batch's rows, after a look at what entered `fc`.
+
+        The rows after them fill a graph up: what is in them is never read, and may be NaN.
+        """
         (states,), (entered,) = self._entered, self._fc_inputs
         # Shapes too: on some CPUs a linear layer takes a wrong width and reshapes it.
         if entered.shape != states.shape or self._fc.input_size != states.shape[-1]:
             raise AssertionError(f"fc takes {self._fc.input_size} values, got {states.shape[-1]}")
-        if not self._norms_first and not torch.equal(entered, states):
+        states = states[:rows]
+        if not self._norms_first and not torch.equal(entered[:rows], states):
             raise AssertionError("what entered fc is not what the target handed over")
         return states
 
