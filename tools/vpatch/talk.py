@@ -87,7 +87,8 @@ class ConsoleTally:
         self._total = total
         self._first = done
         self._every = every
-        self._began = self._told = time.monotonic()
+        self._began: float | None = None
+        self._told = time.monotonic()
         self._bars: Progress | None = None
         self._task: TaskID | None = None
         if console.is_terminal:
@@ -122,13 +123,15 @@ class ConsoleTally:
             self._bars.update(self._task, completed=done, more=more)
             return
         now = time.monotonic()
+        if self._began is None:  # what came before the first ones says nothing of the others
+            self._began, self._first = now, done
         if now >= self._told + self._every or done == self._total:
             self._told = now
             self.say(f"[{done}/{self._total}] {more}{self._left(done, now)}")
 
     def _left(self, done: int, now: float) -> str:
         new = done - self._first
-        if not new or done >= self._total:
+        if self._began is None or not new or done >= self._total:
             return ""
         return f", {duration((now - self._began) / new * (self._total - done))} left"
 
