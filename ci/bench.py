@@ -1,7 +1,7 @@
 """Measures vpatch against what it replaces, in one run on one machine.
 
-    python ci/bench.py [splice] [apply] [export] [lint] [import] [--tag v0.17.1] [--runs 5]
-                       [--json FILE] [--markdown docs/bench.md]
+    python ci/bench.py [splice] [apply] [export] [lint] [import] [verify]
+                       [--tag v0.17.1] [--runs 5] [--json FILE] [--markdown docs/bench.md]
 
 splice: making the patched wheel out of upstream's real one, in a process of its own, against
 ``wheel unpack`` + ``wheel pack`` (which decompress and compress everything), and against the least
@@ -11,6 +11,8 @@ apply: ``vpatch apply`` as a whole command against ``git worktree add`` + ``git 
 export, import: on a series of 100 patches (bench_series.py), against what git does of it: ``git
 format-patch`` and the ``git am`` that proves the result; ``git am`` of the same mails. lint: all
 pinned series, against ``git apply --numstat`` reading the same patches.
+verify: ``vpatch collect --verify`` of a set of hidden states (bench_collect.py), against sums of
+its files.
 
 Everything is downloaded before the clock runs. Times are the best of several runs that take turns,
 so that a busy machine is busy for both. Exit 1: a bound of BOUNDS is missed.
@@ -37,6 +39,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from bench_collect import bench_verify
 from bench_lab import Result, at_least, at_most, command, measure, named
 from bench_series import bench_export, bench_import, bench_lint, make_long
 from vpatch import __version__
@@ -52,7 +55,7 @@ from vpatch.wheel.edits import edits_between
 from vpatch.wheel.provenance import origin_of
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("splice", "apply", "export", "lint", "import")
+PARTS = ("splice", "apply", "export", "lint", "import", "verify")
 _CHUNK = 1 << 20
 
 
@@ -161,6 +164,10 @@ def bench_apply(ready: Prepared, git: Git, scratch: Path, runs: int) -> Result:
 
 def results(parts: Sequence[str], tag: str, scratch: Path, runs: int) -> Iterator[Result]:
     """Fetches what is needed, then measures part by part."""
+    if "verify" in parts:
+        yield bench_verify(scratch, runs)
+    if set(parts) <= {"verify"}:
+        return
     cache = cache_dir()
     progress = ConsoleProgress(Console(stderr=True))
     ready = prepare(tag, ROOT, Upstream(cache, git_url=None, kind=None, progress=progress))

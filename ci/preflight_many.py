@@ -15,7 +15,8 @@ from typing import Any
 
 from vllm import LLM
 
-from vpatch.smoke.engine.start import error_of, options_of, prepare
+from vpatch.smoke.engine.prepare import error_of, prepare
+from vpatch.smoke.engine.start import options_of
 
 
 def refused(folder: Path, job: dict[str, Any]) -> bool:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
+from vpatch.cli_collect import collect
 from vpatch.cli_know import check, explain, preflight, status
 from vpatch.cli_rebase import blame, rebase
 from vpatch.cli_run import Run, json_option, repo_of, repo_option, source_options, upstream_of
@@ -253,7 +254,7 @@ def inspect(run: Run, wheel: Path, base: Path | None) -> None:
 
 
 for command in (
-    *(blame, check, edit, explain, export, import_, preflight),
+    *(blame, check, collect, edit, explain, export, import_, preflight),
     *(rebase, refresh, smoke, status),
 ):
     cli.add_command(command)

@@ -54,8 +54,28 @@ class Piece(Protocol):
     def __call__(self, start: int, count: int) -> bytes: ...
 
 
-def read_header(read: Piece, size: int | None, what: str) -> dict[str, Tensor]:
-    """The weights of one file, by name.
+@dataclass(frozen=True)
+class Header:
+    """The header of one file.
+
+    Attributes:
+        tensors: By name, in the order in which they lie in the file.
+        metadata: What its ``__metadata__`` is; an empty mapping where it has none.
+        end: Where the tensors' bytes begin.
+    """
+
+    tensors: Mapping[str, Tensor]
+    metadata: Mapping[str, str]
+    end: int
+
+
+def read_header(read: Piece, size: int | None, what: str) -> Mapping[str, Tensor]:
+    """The weights of one file, by name: `read_whole_header`'s tensors."""
+    return read_whole_header(read, size, what).tensors
+
+
+def read_whole_header(read: Piece, size: int | None, what: str) -> Header:
+    """The header of one file. Reads from its beginning on, once.
 
     Args:
         read: Reads a part of it.
@@ -81,7 +101,8 @@ def read_header(read: Piece, size: int | None, what: str) -> dict[str, Tensor]:
     # In the order in which they lie in the file, which is that of loading.
     ordered = sorted(found, key=lambda one: (one.start, one.size))
     _check_places(ordered, body, what)
-    return {tensor.name: tensor for tensor in ordered}
+    tensors = {tensor.name: tensor for tensor in ordered}
+    return Header(tensors, header.get("__metadata__", {}), LENGTH_BYTES + length)
 
 
 def _check_metadata(metadata: object, what: str) -> None:

@@ -1,7 +1,7 @@
 """Lays the engine side's modules out for the engine environment's Python.
 
 That Python has vLLM and no vpatch, and vpatch is imported by nothing there: what it gets on its
-PYTHONPATH is a folder with the engine package alone, under the names that its modules import one
+PYTHONPATH is a folder with the engine packages alone, under the names that its modules import one
 another by.
 """
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from vpatch.files import write_atomically
 
-ENGINE = Path(__file__).parent / "engine"
-_PACKAGES = ("vpatch", "vpatch/smoke")
+_ROOT = Path(__file__).parents[1]
+_PACKAGES = ("vpatch", "vpatch/smoke", "vpatch/collect")
 
 
 def engine_library(folder: Path) -> Path:
@@ -24,7 +24,8 @@ def engine_library(folder: Path) -> Path:
         folder: A scratch folder of the caller's; made where it is missing.
 
     Returns:
-        ``folder/lib``, for PYTHONPATH: ``vpatch/smoke/engine/*.py`` below empty ``__init__.py``.
+        ``folder/lib``, for PYTHONPATH: ``vpatch/smoke/engine/*.py`` and those of collect/engine,
+        below empty ``__init__.py``.
 
     Raises:
         HostError: A file cannot be written.
@@ -32,7 +33,7 @@ def engine_library(folder: Path) -> Path:
     library = folder / "lib"
     for package in _PACKAGES:
         write_atomically(library / package / "__init__.py", b"")
-    inner = library / "vpatch" / "smoke" / "engine"
-    for module in sorted(ENGINE.glob("*.py")):
-        write_atomically(inner / module.name, module.read_bytes())
+    for package in _PACKAGES[1:]:
+        for module in sorted((_ROOT.parent / package / "engine").glob("*.py")):
+            write_atomically(library / package / "engine" / module.name, module.read_bytes())
     return library

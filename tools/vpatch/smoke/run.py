@@ -19,7 +19,6 @@ from typing import Any
 from vpatch.smoke.environment import Environment
 from vpatch.smoke.library import engine_library
 
-_PACKAGE = "vpatch.smoke.engine"
 _TAIL_LINES = 40
 # What describes the machine; nothing that changes what vLLM does.
 _PASSED = re.compile(r"PATH|LANG|TMPDIR|LD_LIBRARY_PATH|CUDA_(HOME|VISIBLE_DEVICES)|NCCL_\w+")
@@ -85,11 +84,18 @@ class Children:
         environment: Where vLLM is.
         scratch: A folder of the run's own.
         variables: Environment variables of all children.
+        package: The engine side that modules are of.
     """
 
     def __init__(
-        self, environment: Environment, scratch: Path, variables: Mapping[str, str]
+        self,
+        environment: Environment,
+        scratch: Path,
+        variables: Mapping[str, str],
+        *,
+        package: str = "vpatch.smoke.engine",
     ) -> None:
+        self._package = package
         self._environment = environment
         self._scratch = scratch
         self._library = engine_library(scratch)
@@ -123,7 +129,7 @@ class Children:
         Returns:
             None, or why it did not end well.
         """
-        command = [str(self._environment.python), "-m", f"{_PACKAGE}.{name}", str(argument)]
+        command = [str(self._environment.python), "-m", f"{self._package}.{name}", str(argument)]
         with log.open("ab") as talk, (answer or log).open("ab") as output:
             with self._lock:
                 if self._closed:
@@ -294,11 +300,12 @@ def _error(failure: str | None, outputs: Mapping[str, Any] | None, log: Path) ->
     if outputs is not None and "error" in outputs:
         return f"{outputs['error']['type']}: {outputs['error']['message']}"
     if failure is not None:
-        return f"the engine's process {failure}{_last_line(log)}"
+        return f"the engine's process {failure}{last_line(log)}"
     return None if outputs is not None else "the engine's process wrote no whole answer"
 
 
-def _last_line(log: Path) -> str:
+def last_line(log: Path) -> str:
+    """A log's last line, behind a colon; nothing where it has none."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     lines = text.strip().splitlines()
     return f": {lines[-1].strip()}" if lines else ""

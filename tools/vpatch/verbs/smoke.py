@@ -23,6 +23,7 @@ from vpatch.smoke.cases import Tier
 from vpatch.smoke.environment import Device, Environment
 from vpatch.smoke.judge import Result
 from vpatch.smoke.known import Expected, check_known, expect
+from vpatch.smoke.named import named_environment
 from vpatch.smoke.plan import Plan
 from vpatch.smoke.plan import Wish as PlanWish
 from vpatch.smoke.plan_own import Own, check_folder, length_of, own_plan, read_options
@@ -187,10 +188,7 @@ def _environment(
     wish: Wish, device: Device, repo: Path | None, upstream: Upstream, scratch: Path
 ) -> tuple[Subject, Environment]:
     if wish.installed is not None:
-        path = [Path(one) for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
-        environment = environments.installed_environment(
-            _on_path(wish.installed), device, path=path
-        )
+        environment = named_environment(wish.installed, device)
         subject = installed_subject(environment.vllm)
         if wish.unpatched and subject.patched:
             raise UsageError(
@@ -211,12 +209,6 @@ def _environment(
         progress=upstream.progress,
     )
     return subject, environment
-
-
-def _on_path(python: Path) -> Path:
-    """``python3`` as a shell finds it; anything with a slash as it is."""
-    found = None if len(python.parts) > 1 else shutil.which(str(python))
-    return python if found is None else Path(found)
 
 
 def _runners(wish: Wish, facts: ReleaseFacts, device: Device) -> tuple[Runner, ...]:

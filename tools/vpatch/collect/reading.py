@@ -1,0 +1,151 @@
+"""Files of a set read beside each other, in processes where they are local."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+from vpatch.collect.content import Shape, Wanted, finding, read_content
+from vpatch.collect.place import Place
+from vpatch.errors import FindingError, HostError
+from vpatch.findings import Finding
+from vpatch.smoke.engine.parent import end_with_parent
+
+_WORTH_PROCESSES = 256 << 20  # they take a moment to start
+
+
+@dataclass(frozen=True)
+class Job:
+    """A file, and what it has to be.
+
+    Attributes:
+        wanted: The samples in it.
+        shape, shard, norm, layers: As `content.read_content` takes them.
+    """
+
+    file: str
+    size: int
+    sha256: str
+    wanted: tuple[Wanted, ...]
+    shape: Shape | None
+    shard: bool
+    norm: bool
+    layers: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a file was: its bytes, and what is wrong with it."""
+
+    size: int
+    findings: tuple[Finding, ...]
+
+
+def check(place: Place, job: Job) -> Told:
+    """Reads one file."""
+    try:
+        stream, size = place.open(job.file)
+    except FileNotFoundError:
+        return Told(0, (finding(job.file, "missing", "is missing"),))
+    except FindingError as error:
+        return Told(0, (finding(job.file, error.code, error.message),))
+    except OSError as error:
+        return Told(0, (finding(job.file, "unreadable", f"cannot be read: {error}"),))
+    with stream:
+        try:
+            content = read_content(
+                stream,
+                size,
+                job.file,
+                job.wanted,
+                shape=job.shape,
+                shard=job.shard,
+                norm=job.norm,
+                layers=job.layers,
+            )
+        except OSError as error:
+            return Told(0, (finding(job.file, "unreadable", f"cannot be read: {error}"),))
+    found = list(content.findings)
+    if content.size != job.size:
+        said = f"has {content.size} bytes, and {job.size} were written"
+        found.append(finding(job.file, "size", said))
+    if content.sha256 != job.sha256:
+        found.append(finding(job.file, "checksum", "has other bytes than were written"))
+    return Told(content.size, tuple(found))
+
+
+def run_jobs(
+    jobs: Iterator[Job],
+    place: Place,
+    at_once: int,
+    size: int,
+    told: Callable[[Told], None],
+    advance: Callable[[int], None],
+) -> None:
+    """Reads files, so many at once; no more than twice as many wait.
+
+    Args:
+        jobs: The files.
+        place: Where they are.
+        at_once: How many are read beside each other.
+        size: Bytes of all of them, about.
+        told: Gets each one's answer, in this thread.
+        advance: Gets the bytes of each one.
+
+    Raises:
+        HostError: A process that read files was killed.
+    """
+
+    def ended(one: Told) -> None:
+        told(one)
+        advance(one.size)
+
+    if at_once == 1 or size < _WORTH_PROCESSES:
+        for job in jobs:
+            ended(check(place, job))
+        return
+    with _pool(place, at_once) as pool:
+        try:
+            _all(pool, jobs, place, at_once, ended)
+        except BrokenProcessPool as error:
+            raise HostError(
+                "a process that read the set was killed", hint="Run it again with --jobs 1."
+            ) from error
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _all(
+    pool: Executor, jobs: Iterator[Job], place: Place, at_once: int, ended: Callable[[Told], None]
+) -> None:
+    running: set[Future[Told]] = set()
+    for job in jobs:
+        running.add(pool.submit(check, place, job))
+        if len(running) >= 2 * at_once:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for one in done:
+                ended(one.result())
+    for one in running:
+        ended(one.result())
+
+
+def _pool(place: Place, at_once: int) -> Executor:
+    if place.folder is None:
+        return ThreadPoolExecutor(at_once)  # what takes time there is the network
+    return ProcessPoolExecutor(at_once, mp_context=get_context("spawn"), initializer=_begin)
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who waits for it ends it
+    end_with_parent()
+
+
+def usual_jobs() -> int:
+    """How many files are read beside each other where nobody says it."""
+    return min(len(os.sched_getaffinity(0)), 4)

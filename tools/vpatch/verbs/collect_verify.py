@@ -1,0 +1,107 @@
+"""``vpatch collect --verify``: is a set of hidden states complete?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import RenderableType
+
+from vpatch.collect.lines import Failed
+from vpatch.collect.place import Place, place_of
+from vpatch.collect.reading import usual_jobs
+from vpatch.collect.verify import Verified, verify
+from vpatch.findings import Finding
+from vpatch.progress import Progress
+from vpatch.report import Report, lines, plain
+
+_SHOWN = 20
+
+
+def run(text: str, progress: Progress, jobs: int | None) -> Report:
+    """Proves the set complete. Exit 1: something is wrong with it."""
+    place = place_of(text)
+    return report(place, progress, jobs, {})
+
+
+def report(place: Place, progress: Progress, jobs: int | None, more: Mapping[str, Any]) -> Report:
+    """Verifies, and says so."""
+    began = time.monotonic()
+    found = verify(place, progress, jobs=jobs or usual_jobs())
+    seconds = time.monotonic() - began
+    data = {**_data(place, found, seconds), **more}
+    code = 1 if found.by_code else 0
+    return Report("collect", data, _text(place, found, seconds), code)
+
+
+def _data(place: Place, found: Verified, seconds: float) -> dict[str, Any]:
+    shape = found.manifest.shape
+    return {
+        "set": place.name,
+        "complete": not found.by_code,
+        **asdict(found.counts),
+        "target": found.about.target,
+        "vllm": found.about.vllm,
+        "series": found.about.series,
+        "layers": list(found.about.layers),
+        "layout": found.about.layout,
+        "shape": None if shape is None else asdict(shape),
+        "failures": [_failure(one) for one in found.failed],
+        "findings": [one.as_dict() for one in found.findings],
+        "findings_by_code": dict(sorted(found.by_code.items())),
+        "more_findings": found.more,
+        "read_bytes": found.read,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _failure(one: Failed) -> dict[str, Any]:
+    return {"sample": one.number, "id": one.id, "reason": one.reason}
+
+
+def _text(place: Place, found: Verified, seconds: float) -> RenderableType:
+    shown = found.findings[:_SHOWN]
+    hidden = found.by_code.total() - len(shown)
+    failed = [
+        plain(f"sample {one.number}{_called(one)} failed: {one.reason}") for one in found.failed
+    ]
+    unnamed = found.counts.failed - len(failed)
+    return lines(
+        *(plain(_line(one)) for one in shown),
+        plain(f"and {hidden} more findings: --json lists more") if hidden else None,
+        *failed,
+        plain(f"and {unnamed} more failed") if unnamed > 0 else None,
+        plain(_summary(place, found, seconds)),
+    )
+
+
+def _line(one: Finding) -> str:
+    return f"{one.place}: {one.message} [{one.code}]"
+
+
+def _called(one: Failed) -> str:
+    return "" if one.id is None else f" ({one.id})"
+
+
+def _summary(place: Place, found: Verified, seconds: float) -> str:
+    counts, shape = found.counts, found.manifest.shape
+    count = found.by_code.total()
+    ends = "complete" if not count else f"{count} finding{'s' if count > 1 else ''}"
+    of = "" if shape is None else f" of {shape.dtype} [{shape.layers}, {shape.hidden}]"
+    failed = f", {counts.failed} failed" if counts.failed else ""
+    return (
+        f"{place.name}: {ends}: {counts.samples} of {counts.prompts} samples{failed}, "
+        f"{counts.rows} rows{of}, layers {', '.join(map(str, found.about.layers))}, "
+        f"{size(counts.bytes)} in {counts.files} files, {seconds:.1f} s"
+    )
+
+
+def size(count: float) -> str:
+    """Bytes as people say them."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:  # noqa: PLR2004
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
