@@ -91,7 +91,8 @@ class Merger:
 
     def _content(self, base: Entry, ours: Entry, theirs: Entry, labels: Labels) -> Merged:
         mode = _one_of(base.mode, ours.mode, theirs.mode)
-        if mode is None:
+        # What a link leads to is no text of a file that stands in its place.
+        if mode is None or len({side.mode[:2] for side in (base, ours, theirs)}) > 1:
             return Merged(None, "mode")
         data = _one_of(base.data, ours.data, theirs.data)
         if data is not None:

@@ -70,7 +70,7 @@ class Conflicted:
         reason: ``content`` (both sides changed the same lines), ``gone`` (the patch changes a file
             that is not there any more), ``exists`` (it makes one that is there already),
             ``folder-gone`` (it makes one in a folder that is not there any more), ``changed`` (it
-            deletes or moves a file that upstream changed), ``mode``, or ``binary``.
+            deletes or moves a file that upstream changed), ``mode`` (or a link), or ``binary``.
         base, ours, theirs: The file before the patch in the old series, in the new tree so far, and
             after the patch in the old series; None where there is none.
         merged: For ``content``: the merge with markers in diff3 style; else empty.

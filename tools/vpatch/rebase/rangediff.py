@@ -16,6 +16,7 @@ _OPTIONS = ("--no-color", "--no-dual-color", "--creation-factor=80", "--no-notes
 # A pair of commits, and whether they are the same; diffs stand below, further in.
 _ROW = re.compile(r" {0,3}(?:-|\d+): +\S+ ([=!<>]) ")
 _SAME = "="
+_Line = tuple[str, str]
 
 
 def range_diff(git: Git, old: Series, commit: str, kind: str, rebased: Rebased) -> str:
@@ -38,8 +39,15 @@ def range_diff(git: Git, old: Series, commit: str, kind: str, rebased: Rebased) 
     line = make_commits(git, commit, [Made(step.patch, step.after) for step in steps], name="old")
     if not line and rebased.head == rebased.base:
         return ""
-    sides = (f"{commit}..{(line or [commit])[-1]}", f"{rebased.base}..{rebased.head}")
+    before, after = (commit, (line or [commit])[-1]), (rebased.base, rebased.head)
+    sides = (_range(before, after), _range(after, before))
     return git.output("range-diff", *_OPTIONS, *sides).decode("utf-8", "replace")
+
+
+def _range(line: _Line, other: _Line) -> str:
+    """The commits of a line. `A..A` is no range to git: none are told by the other line's ends."""
+    start, end = line if line[0] != line[1] else other[::-1]
+    return f"{start}..{end}"
 
 
 def changed_rows(text: str) -> Iterator[str]:

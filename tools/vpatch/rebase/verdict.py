@@ -26,7 +26,7 @@ WHY = {
     "exists": "there is such a file already",
     "folder-gone": "its folder is not there any more",
     "changed": "upstream changed the file that it deletes or moves",
-    "mode": "both sides changed the file's mode",
+    "mode": "both sides changed the file's mode, or one made it another kind of file",
     "binary": "both sides changed a file that is no text",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import symtable
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -74,12 +75,15 @@ def unbound(data: bytes, chosen: Iterable[Piece]) -> dict[str, Piece]:
 
 
 def complaint(piece: Piece) -> tuple[int, str] | None:
-    """What the compiler says against a piece that parses: a parameter twice, say; and the line."""
+    """What the compiler says against a piece that parses: an argument twice, say; and the line."""
+    text = _framed(piece.source, bool(piece.lead), piece.head)
     try:
-        _symbols(piece.source, bool(piece.lead), piece.head)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about other people's lines
+            compile(text, "file", "exec", dont_inherit=True)
     except SyntaxError as error:
         return piece.line(error.lineno or 1), error.msg
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, MemoryError):
         return None
     return None
 
@@ -155,8 +159,13 @@ def _binds(symbol: symtable.Symbol) -> bool:
 
 
 def _symbols(source: bytes, inside: bool, head: bool) -> symtable.SymbolTable:
+    return symtable.symtable(_framed(source, inside, head), "file", "exec")
+
+
+def _framed(source: bytes, inside: bool, head: bool) -> str:
+    """A piece as a file of its own."""
     text = (AROUND if inside else b"") + source + (BEHIND if head else b"")
-    return symtable.symtable(text.decode("utf-8", "replace"), "file", "exec")
+    return text.decode("utf-8", "replace")
 
 
 def fresh_pieces(new: bytes, old: bytes) -> Iterator[Piece]:
