@@ -63,7 +63,27 @@ def test_all_gates_are_never_put_together_of_some(tree: Asked, tmp_path: Path) -
     assert gates_of("a" * 40, list(every), tmp_path, ask_all) == every
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"target": 1}', '{"target": ["drafter"]}'])
+def row(**cells: str) -> str:
+    """A kept answer, some cells of which somebody else wrote."""
+    known = {"name": "target", "asks": "", "word": "pass", "error": "", "note": ""}
+    return json.dumps({"target": [*({**known, "place": "", "text": ""} | cells).values()]})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"target": 1}',
+        '{"target": ["drafter"]}',
+        row(word="Pass"),
+        row(place="a.py"),
+        row(place="a.py:x"),
+        row(text="\ud800"),
+    ],
+)
 def test_what_is_kept_and_not_whole_is_asked_again(tree: Asked, tmp_path: Path, text: str) -> None:
     first = gates_of("a" * 40, ["target"], tmp_path, tree.ask)
     (kept,) = (tmp_path / "gates").iterdir()

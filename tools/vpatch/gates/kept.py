@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
@@ -18,6 +19,9 @@ from vpatch.files import write_atomically
 from vpatch.gates.gate import Verdict
 
 _FOLDER = "gates"
+_WORDS = ("pass", "fail", "not-applicable")
+_PLACE = re.compile(r"(?:.+:[0-9]+)?")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 Ask = Callable[[Collection[str]], Iterable[Verdict]]
 
 
@@ -95,19 +99,19 @@ def _read(path: Path) -> dict[str, GateSaid]:
     """What was kept; nothing where it is not there or not whole."""
     try:
         found: Any = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     rows = found.items() if isinstance(found, dict) else ()
     return {name: GateSaid(*row) for name, row in rows if _is_row(name, row)}
 
 
 def _is_row(name: str, row: Any) -> bool:
-    return (
-        isinstance(row, list)
-        and len(row) == len(fields(GateSaid))
-        and all(isinstance(cell, str) for cell in row)
-        and row[0] == name
-    )
+    if not (isinstance(row, list) and len(row) == len(fields(GateSaid))):
+        return False
+    if not all(isinstance(cell, str) and not _SURROGATE.search(cell) for cell in row):
+        return False
+    one = GateSaid(*row)
+    return one.name == name and one.word in _WORDS and bool(_PLACE.fullmatch(one.place))
 
 
 @cache
