@@ -78,3 +78,27 @@ def test_what_parses_and_does_not_compile_is_asked(
     assert "does-not-parse" in kinds(rebased)
     with pytest.raises(SyntaxError):
         compile(move.contents["vllm/a.py"], "a.py", "exec")
+
+
+BODY = "\n\n\ndef f(x):\n    a = 1\n    return a\n"
+CHECKED = "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    import re\n"
+
+
+@pytest.mark.parametrize(
+    ("upstream", "line", "asked"),
+    [
+        (CHECKED, "a = re.escape(x)", ["name-gone"]),
+        (CHECKED, "a: re.Pattern = x", []),
+        (f"{CHECKED}else:\n    re = None\n", "a = re.escape(x)", []),
+        ("import re\n\nimport typing\n", "a = re.escape(x)", []),
+    ],
+)
+def test_an_import_that_is_for_type_checkers_alone_now(
+    tmp_path: Path, upstream: str, line: str, asked: list[str]
+) -> None:
+    before = f"import os\nimport re\n{BODY}".encode()
+    steps = [Step(NAME, {"vllm/a.py": before.replace(b"a = 1", line.encode())})]
+    after: dict[str, Content] = {"vllm/a.py": f"import os\n{upstream}{BODY}".encode()}
+    rebased = Move(tmp_path, {"vllm/a.py": before}, steps, after).go()
+    assert kinds(rebased) == asked
+    assert rebased.exit_code == len(asked)

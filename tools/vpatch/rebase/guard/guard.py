@@ -20,6 +20,7 @@ from vpatch.rebase.guard.override import overrides_gone
 from vpatch.rebase.guard.parses import unreadable
 from vpatch.rebase.guard.place import misplaced
 from vpatch.rebase.guard.twice import defined_twice, twice
+from vpatch.rebase.guard.typing_only import typing_only
 from vpatch.rebase.guard.within import ambiguous
 from vpatch.rebase.model import Change, Question
 
@@ -64,6 +65,7 @@ def _doubts(change: Change, by_hand: bool, libraries: tuple[Library, Library]) -
     of = used(at, *libraries) if is_python(change.path) and change.result else None
     if of is not None:
         yield from names_gone(of)
+        yield from typing_only(of)
         yield from imports_gone(of)
         yield from attributes_gone(of)
         yield from calls_misfit(of)
