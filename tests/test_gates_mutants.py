@@ -140,7 +140,7 @@ def test_a_sample_of_the_list_holds(release_cache: Path, tag: str) -> None:
     _compare(release_cache, tag, 12)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.network
 @pytest.mark.parametrize("tag", gate_mutants.TAGS)
 def test_the_list_holds(release_cache: Path, tag: str) -> None:

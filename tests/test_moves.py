@@ -14,9 +14,19 @@ sys.path.insert(0, str(REPO / "ci"))
 import moves  # noqa: E402
 
 
+# Half a minute each; one of them for every change.
+QUICK = "v0.32.0 -> v0.33.0"
+
+
 @pytest.mark.network
 @pytest.mark.slow
-@pytest.mark.parametrize("name", moves.moves())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == QUICK else pytest.mark.nightly)
+        for name in moves.moves()
+    ],
+)
 def test_the_page_is_true(name: str) -> None:
     text = moves.PAGE.read_text()
     assert moves.page([name]) == text, "run python ci/moves.py"
