@@ -13,7 +13,6 @@ sys.path.insert(0, str(REPO / "ci"))
 
 import moves  # noqa: E402
 
-
 # Half a minute each; one of them for every change.
 QUICK = "v0.32.0 -> v0.33.0"
 
