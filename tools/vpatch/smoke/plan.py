@@ -15,10 +15,7 @@ from vpatch.smoke.cases import DRAFTS, MEDIA, SCALES, Drafter, Job, Mode, Tier, 
 from vpatch.smoke.environment import Device
 from vpatch.smoke.judge import Check, Judged, Outcomes
 from vpatch.smoke.releases import ReleaseFacts, Runner
-from vpatch.smoke.run import Outcome, Start
-
-# Engines run beside each other: with a thread for every core in each of them they wait for cores.
-_ONE_THREAD: Mapping[str, str] = {"OMP_NUM_THREADS": "1"}
+from vpatch.smoke.run import ONE_THREAD, Outcome, Start
 
 # A KV cache of a size that is told, not found by profiling: engines can share a GPU. What vLLM is
 # to use of the GPU it then only wants to find free.
@@ -271,7 +268,7 @@ class Builder:
 
     def _variables(self, runner: Runner, mode: Mode) -> dict[str, str]:
         device = self.wish.device
-        variables = {**self.facts.variables(device, runner), **_ONE_THREAD}
+        variables = {**self.facts.variables(device, runner), **ONE_THREAD}
         if mode == "eager":
             # Kimi's vision tower asks torch to compile even in eager mode.
             variables["TORCH_COMPILE_DISABLE"] = "1"

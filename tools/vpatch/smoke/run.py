@@ -22,8 +22,10 @@ from vpatch.smoke.library import engine_library
 _TAIL_LINES = 40
 # What describes the machine; nothing that changes what vLLM does.
 _PASSED = re.compile(r"PATH|LANG|TMPDIR|LD_LIBRARY_PATH|CUDA_(HOME|VISIBLE_DEVICES)|NCCL_\w+")
-# Tiny tensors: more threads only wait for one another, for minutes on a machine of many cores.
-_REFERENCE = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+ONE_THREAD: Mapping[str, str] = {"OMP_NUM_THREADS": "1"}
+"""For processes that work on tiny tensors beside others: with a thread for every core in each of
+them they wait for one another, for minutes on a machine of many cores."""
+_REFERENCE = {**ONE_THREAD, "CUDA_VISIBLE_DEVICES": ""}
 _GRACE_S = 45.0  # a server has to end its engine
 
 

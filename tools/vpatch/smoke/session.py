@@ -17,15 +17,13 @@ from vpatch.files import disk_errors
 from vpatch.smoke.environment import Environment
 from vpatch.smoke.judge import Result, judge_all
 from vpatch.smoke.plan import Copy, Plan, Preparation
-from vpatch.smoke.run import Children, Outcome, Start, run_starts
+from vpatch.smoke.run import ONE_THREAD, Children, Outcome, Start, run_starts
 
 Say = Callable[[str], None]
 
 _MODELS_LIMIT_S = 300.0
 UNREADABLE = "unreadable"
 _WEIGHTS = "model.safetensors"
-# Of tiny tensors, beside others: a thread for every core waited for cores, minutes on a full host.
-_ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 def run_plan(
@@ -184,7 +182,7 @@ def _answer(
     request, answer, log = folder / "job.json", folder / "answer.json", folder / "log"
     request.write_text(json.dumps(job))
     failure = children.module(
-        module, request, log=log, limit=limit, answer=answer, variables=_ONE_THREAD
+        module, request, log=log, limit=limit, answer=answer, variables=ONE_THREAD
     )
     if failure is not None:
         last = (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
