@@ -27,8 +27,6 @@ from vpatch.rebase.moves import Move, find_moves
 from vpatch.rebase.snapshot import Snapshot
 from vpatch.rebase.steps import Step
 
-_NO_CHOICES = Choices()
-
 
 @dataclass(frozen=True)
 class Target:
@@ -71,23 +69,6 @@ class _Line:
     lanes: Lanes
     choices: Choices
     left_out: dict[str, list[str]] = field(default_factory=dict)
-
-
-def carry(
-    git: Git,
-    steps: Sequence[Step],
-    base: Snapshot,
-    target: Target,
-    *,
-    choices: Choices = _NO_CHOICES,
-    leave: Collection[str] = (),
-) -> tuple[Carried, ...]:
-    """Carries a series; see ``tried`` and ``committed``.
-
-    Returns:
-        One for each patch, in order, those that change something with their commits.
-    """
-    return committed(git, target, tried(git, steps, base, target, choices, leave, {}))
 
 
 def tried(
