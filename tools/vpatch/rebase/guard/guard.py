@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from vpatch.rebase.guard.calls import calls_misfit
 from vpatch.rebase.guard.change import Doubt, Reader
 from vpatch.rebase.guard.corners import Corners, corners
 from vpatch.rebase.guard.library import Library
 from vpatch.rebase.guard.names import (
     attributes_gone,
-    calls_misfit,
     imports_gone,
     names_gone,
     used,

@@ -1,4 +1,4 @@
-"""Does the new tree still have what a patch uses: names, attributes, imports, arguments?"""
+"""Does the new tree still have what a patch uses: names, attributes, imports?"""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from vpatch.gates.arguments import misfit, misfit_of
 from vpatch.gates.classes import Class, class_of
 from vpatch.gates.modules import Defined, Module
 from vpatch.gates.walk import walk
-from vpatch.rebase.guard.change import CALL_MISFIT, NAME_GONE, Doubt
+from vpatch.rebase.guard.change import NAME_GONE, Doubt
 from vpatch.rebase.guard.corners import Corners
 from vpatch.rebase.guard.library import Library, imports_at, is_same, leads
 from vpatch.rebase.guard.pieces import Piece
-from vpatch.rebase.guard.tables import BUILTINS, bound, fresh_pieces, named_at, unbound
-
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+from vpatch.rebase.guard.tables import bound, fresh_pieces, named_at, unbound
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,64 +129,6 @@ def attributes_gone(of: Used) -> Iterator[Doubt]:
             yield Doubt(NAME_GONE, of.scope(line), line, text)
 
 
-def calls_misfit(of: Used) -> Iterator[Doubt]:
-    """Calls on the patch's lines whose arguments do not fit any more."""
-    for piece, node, line in of.nodes():
-        if not isinstance(node, ast.Call):
-            continue
-        why = ""
-        if isinstance(node.func, ast.Name) and node.func.id not in BUILTINS:
-            why = _unfit(of, node, node.func.id, piece)
-        elif isinstance(node.func, ast.Attribute) and _is_self(node.func.value):
-            both = _classes(of, line)
-            why = _unfit_method(both, node, node.func.attr) if both else ""
-        if why:
-            yield Doubt(CALL_MISFIT, of.scope(line), line, f"a call does not fit any more: {why}")
-
-
-def _unfit(of: Used, call: ast.Call, name: str, piece: Piece) -> str:
-    imported = of.now.imports.get(name)
-    if imported and (name not in of.then.imports or is_same(imported, of.old, of.new)):
-        return ""
-    now = misfit_of(of.new, of.new.resolve(of.now, name), call)
-    if not now or misfit_of(of.old, of.old.resolve(of.then, name), call):
-        return ""
-    return "" if name in _locals(piece, piece.line(call.lineno)) else now
-
-
-def _unfit_method(both: tuple[Class, Class], call: ast.Call, name: str) -> str:
-    then, now = (each.method(name) for each in both)
-    if then is None or now is None or misfit(call, then[1]):
-        return ""
-    return misfit(call, now[1])
-
-
-def _locals(piece: Piece, line: int) -> set[str]:
-    """Names that the functions around a line bind: a call of one is a call of anything."""
-    return {
-        name
-        for body in piece.body
-        for node in walk(body)
-        if isinstance(node, _FUNCTIONS)
-        and piece.line(node.lineno) <= line <= piece.line(node.end_lineno or node.lineno)
-        for name in _bound_in(node)
-    }
-
-
-def _bound_in(node: ast.AST) -> set[str]:
-    found = set()
-    for each in walk(node):
-        if isinstance(each, ast.arg):
-            found.add(each.arg)
-        elif isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-            found.add(each.id)
-        elif isinstance(each, (ast.Import, ast.ImportFrom)):
-            found.update(alias.asname or alias.name for alias in each.names)
-        elif isinstance(each, (*_FUNCTIONS, ast.ClassDef)) and each is not node:
-            found.add(each.name)
-    return found
-
-
 def _classes(of: Used, line: int) -> tuple[Class, Class] | None:
     """The class around a line of the result, in both trees."""
     name = of.scope(line).partition(".")[0].partition("#")[0]
@@ -215,7 +154,3 @@ def _module_has(library: Library, module: Module, owner: str, name: str) -> bool
         return None
     inside = library.module(f"{found.module.dotted}.{name}")
     return inside is not None or found.module.defines(name)
-
-
-def _is_self(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and node.id == "self"
