@@ -146,13 +146,64 @@ def test_what_upstream_has_alike_is_no_concern(lab: GuardLab) -> None:
     assert lab.asked("a.py", before, after, after, after.encode()) == ()
 
 
-@pytest.mark.parametrize("new", ["sum_up", "Adder.f1"])
-def test_a_renamed_function_is_the_same_one(lab: GuardLab, new: str) -> None:
+def test_a_renamed_function_is_the_same_one(lab: GuardLab) -> None:
     body = [f"step({n})" for n in range(12)]
     before = "x = 1\n" + function("f1", *body)
     after = "x = 1\n" + function("f1", *body[:6], "extra()", *body[6:])
     upstream = "x = 1\n" + function("sum_up", *body)
     assert lab.asked("a.py", before, after, upstream) == ()
+
+
+def classes(**methods: tuple[str, ...]) -> str:
+    """Classes with a method `run`, or `NAME_METHOD`; lines of their own around it."""
+    text = ""
+    for name, body in methods.items():
+        owner, _, method = name.partition("_")
+        lines = "".join(f"        {line}\n" for line in body)
+        run = f"    def {method or 'run'}(self):\n{lines}\n" if body else ""
+        text += f"class {owner}:\n    name = '{owner}'\n\n{run}    size = len('{owner}')\n\n\n"
+    return text
+
+
+STEPS = tuple(f"self.step({n})" for n in range(12))
+MORE = (*STEPS[:6], "self.extra()", *STEPS[6:])
+
+
+def test_a_method_that_upstream_moved_to_another_class(lab: GuardLab) -> None:
+    before, after = classes(A=STEPS, B=()), classes(A=MORE, B=())
+    upstream = classes(A=(), B=STEPS)
+    made = classes(A=(), B=MORE).encode()
+    (question,) = lab.asked("a.py", before, after, upstream, made)
+    assert question.name == f"{PATCH}:scope-changed:a.py:A.run"
+    assert question.text == "upstream moved A.run out of A: it is B.run now"
+    assert question.line == made.decode().splitlines().index("    def run(self):") + 1
+
+
+def test_a_merge_follows_a_method_into_another_class(lab: GuardLab) -> None:
+    """As git makes it: one class has become two, and the lines did not move."""
+    before, after = classes(A=STEPS), classes(A=MORE)
+    upstream = before.replace("    def run", "\nclass B:\n    def run")
+    (question,) = lab.asked("a.py", before, after, upstream)
+    assert question.name == f"{PATCH}:scope-changed:a.py:A.run"
+
+
+@pytest.mark.parametrize("inner", ["", "def inner():\n            "])
+def test_a_function_that_became_a_method(lab: GuardLab, inner: str) -> None:
+    body = [f"step({n})" for n in range(12)]
+    nested = [f"{inner}{line}" if n == 6 and inner else line for n, line in enumerate(body)]
+    before = function("f1", *nested)
+    after = before.replace("step(6)", "extra(6)")
+    moved = "".join(f"    {line}".rstrip() + "\n" for line in before.splitlines())
+    upstream = f"class Adder:\n{moved}"
+    made = upstream.replace("step(6)", "extra(6)").encode()
+    questions = lab.asked("a.py", before, after, upstream, made)
+    (said,) = [q.text for q in questions if q.name == f"{PATCH}:scope-changed:a.py:f1"]
+    assert said.startswith("upstream moved f1 out of the file's top level: it is Adder.f1 now")
+
+
+def test_a_class_that_got_another_name_moves_nothing(lab: GuardLab) -> None:
+    before, after = classes(A=STEPS, B=()), classes(A=MORE, B=())
+    assert lab.asked("a.py", before, after, before.replace("class A", "class C")) == ()
 
 
 def test_one_of_two_like_blocks_is_gone(lab: GuardLab) -> None:

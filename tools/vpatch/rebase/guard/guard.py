@@ -18,7 +18,7 @@ from vpatch.rebase.guard.names import (
 from vpatch.rebase.guard.outline import is_python
 from vpatch.rebase.guard.override import overrides_gone
 from vpatch.rebase.guard.parses import unreadable
-from vpatch.rebase.guard.place import misplaced
+from vpatch.rebase.guard.place import misplaced, moved
 from vpatch.rebase.guard.twice import defined_twice, twice
 from vpatch.rebase.guard.typing_only import typing_only
 from vpatch.rebase.guard.within import ambiguous
@@ -77,7 +77,7 @@ def _placed(at: Corners) -> Iterator[Doubt]:
     yield from again
     # Which of the two a line belongs to is no second concern.
     twins = {doubt.scope for doubt in again}
-    for doubt in (*misplaced(at), *ambiguous(at), *twice(at)):
+    for doubt in (*moved(at), *misplaced(at), *ambiguous(at), *twice(at)):
         if doubt.scope.partition("#")[0] not in twins:
             yield doubt
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from vpatch.rebase.guard.change import ALREADY_NEARBY, NOT_APPLIED, SCOPE_CHANGED, Doubt
 from vpatch.rebase.guard.corners import NOTHING, Corners, Lines
+from vpatch.rebase.guard.identity import with_ancestors
 from vpatch.rebase.guard.outline import Outline
 
 
@@ -44,6 +45,18 @@ def misplaced(corners: Corners) -> Iterator[Doubt]:
         stray = [line for line in (*rest.extra, *rest.lost) if line not in explained]
         if stray:
             yield _stray(corners, key, stray)
+
+
+def moved(corners: Corners) -> Iterator[Doubt]:
+    """Scopes that the patch changes, and that upstream has put into another class or function."""
+    touched = (key for key in corners.made if key in corners.before.by_key)
+    for key in dict.fromkeys(o for each in touched for o in with_ancestors(each, corners.before)):
+        now = corners.upstream.by_key.get(corners.name(corners.upstream, key))
+        parent = corners.before.by_key[key].parent
+        if now is not None and corners.key(now.parent) != parent:
+            place = corners.result.by_key.get(corners.name(corners.result, key))
+            text = f"upstream moved {key} out of {_name(parent)}: it is {now.key} now"
+            yield Doubt(SCOPE_CHANGED, key, place.start if place else 0, text)
 
 
 def _stray(corners: Corners, key: str, stray: list[bytes]) -> Doubt:
