@@ -154,7 +154,7 @@ def _file(
             hint="Go on without --store.",
             code="no-text",
         )
-    parts = taken_apart(conflict.merged) if conflict and conflict.reason == "content" else None
+    parts = _parts(conflict)
     if parts and conflict and conflict.ours and result and result.mode == conflict.ours.mode:
         texts = settled(parts, result.data)
         if texts is not None:
@@ -167,6 +167,19 @@ def _file(
         return Whole(path, *ids, mode="")
     old = before.data if before else b""
     return Whole(path, *ids, mode=result.mode, edits=tuple(_edits(old, result.data)))
+
+
+def _parts(conflict: Conflicted | None) -> tuple[bytes | Clash, ...]:
+    """A conflict taken apart, where its clashing lines are all that it is known by.
+
+    Markers bring a newline: where they stand at the end, how a side ends is not to be seen.
+    """
+    if conflict is None or conflict.reason != "content":
+        return ()
+    parts = taken_apart(conflict.merged) or ()
+    sides = (side.data for side in (conflict.base, conflict.ours, conflict.theirs) if side)
+    ended = all(not side or side.endswith(b"\n") for side in sides)
+    return parts if ended or (parts and parts[-1]) else ()
 
 
 def _edits(old: bytes, new: bytes) -> Iterator[Edit]:
@@ -224,7 +237,7 @@ def fitted(
 
 
 def _by_lines(file: ByLines, conflict: Conflicted | None) -> bytes | None:
-    parts = taken_apart(conflict.merged) if conflict and conflict.reason == "content" else None
+    parts = _parts(conflict)
     found = [part.sides for part in parts or () if isinstance(part, Clash)]
     if not parts or found != [(one.base, one.ours, one.theirs) for one in file.clashes]:
         return None
