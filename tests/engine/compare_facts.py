@@ -126,9 +126,15 @@ def drafts(*cells: Cell) -> Facts:
 
 
 def guesses(
-    wanted: Sequence[Sequence[int]], margins: Sequence[float], cells: Sequence[Cell] = CELLS
+    wanted: Sequence[Sequence[int]],
+    margins: Sequence[float],
+    cells: Sequence[Cell] = CELLS,
+    none_in: int | None = None,
 ) -> Facts:
-    """compare_guesses beside a drafter that wants these at each step but the last one."""
+    """compare_guesses beside a drafter that wants these at each step but the last one.
+
+    The engine made no guess in step `none_in`.
+    """
     asked: list[tuple[int, list[int], int]] = []
 
     def guess(past: torch.Tensor, embeds: torch.Tensor, count: int) -> SimpleNamespace:
@@ -139,6 +145,8 @@ def guesses(
         )
 
     rows = rows_of(cells)
+    if none_in is not None:
+        rows["guesses"][none_in] = -1
     drafter = SimpleNamespace(guess=guess, embed=embed, takes_pictures=False)
     steps = Steps.of(rows, request())
     found = compare_guesses(rows, steps, request(), drafter, LIMIT)
@@ -392,6 +400,8 @@ def main(job: Facts) -> Facts:
             "right": guesses(GUESSES, [1.0, 1.0, 1.0]),
             "wrong": guesses([[1], [12, 13, 4]], [1.0, 1.0, 1.0]),
             "wrong after a part of the prompt": guesses([[4], GUESSES[1]], [1.0, 1.0, 1.0]),
+            "none after a part of the prompt": guesses(GUESSES[1:], [1.0, 1.0, 1.0], none_in=0),
+            "none after the prompt": guesses(GUESSES, [1.0, 1.0, 1.0], none_in=1),
             "near": guesses([[1], [12, 9, 9]], [1.0, 2 * LIMIT - 1e-6, 1.0]),
             "not near": guesses([[1], [12, 9, 9]], [1.0, 2 * LIMIT + 1e-6, 1.0]),
             "a missing row": guesses([], [], [cell for cell in CELLS if cell[1] != 0]),

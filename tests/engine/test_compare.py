@@ -92,6 +92,8 @@ def test_guesses(facts: dict[str, Any]) -> None:
         "right": (4, 0),
         "wrong": (4, 1),
         "wrong after a part of the prompt": (4, 1),
+        "none after a part of the prompt": (3, 0),
+        "none after the prompt": (4, 3),
         "near": (2, 0),
         "not near": (4, 2),
         "a missing row": (0, 0),

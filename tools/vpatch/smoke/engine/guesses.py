@@ -11,6 +11,7 @@ from vpatch.smoke.engine.steps import Request, Rows, Steps
 TIE_BOUNDS = 2
 """Two logits are tied where they are nearer than so many bounds, in standard deviations of the
 logits: two engines' sums in another order choose differently there. One for each of the two."""
+_NO_GUESS = -1
 # A guess that wins by less is never counted. In float32 the bound is smaller.
 _CLOSE = 1e-3
 
@@ -22,7 +23,9 @@ def compare_guesses(
 
     Without the last step's: the answer was cut there, and with it what the drafter had seen. After
     a part of a prompt only the first one: none is ever tried there, but the first one shows what
-    the drafter's last row was, which stays in its cache. In bfloat16, with each operation rounded
+    the drafter's last row was, which stays in its cache. Where a release does not guess there at
+    all (v0.33.0's MRV2, in steps of which no request can use a guess), later guesses have to show
+    that. In bfloat16, with each operation rounded
     (Reference's `rounding`), other guesses than the reference's won there by half a bound at most,
     in standard deviations of the logits: two bounds leave 6 to 8 of 10 guesses.
     """
@@ -37,7 +40,10 @@ def compare_guesses(
         if not length or len(states) < length:
             continue  # a missing row is compare_states' to tell
         past = torch.stack([states[position] for position in range(length)])
-        count = len(guesses) if length >= len(request.prompt) else 1
+        in_prompt = length < len(request.prompt)
+        if in_prompt and guesses[0] == _NO_GUESS:
+            continue
+        count = 1 if in_prompt else len(guesses)
         wanted = drafter.guess(past, embeds[:length], count)
         compared = zip(guesses[:count], wanted.tokens, wanted.margins, wanted.spreads, strict=True)
         for guess, token, margin, spread in compared:
