@@ -215,6 +215,31 @@ def test_a_later_conflict_keeps_the_verdicts_before_it(lab: Lab, tmp_path: Path)
     assert error.message.endswith("it changes run.sh, which is not there")
 
 
+@pytest.mark.parametrize(
+    ("after", "reason", "said"),
+    [
+        (
+            {"tests/test_b.py/x": b"x\n"},
+            "folder-exists",
+            "it makes tests/test_b.py, and a folder of this name is there",
+        ),
+        (
+            {"tests": b"x\n", "tests/test_a.py": None},
+            "file-above",
+            "it makes tests/test_b.py, and tests is a file there, no folder",
+        ),
+    ],
+)
+def test_a_folder_in_the_way_and_a_file_in_the_way_of_one(
+    lab: Lab, tmp_path: Path, after: dict[str, bytes | None], reason: str, said: str
+) -> None:
+    error = conflict_of(lab, tmp_path / TAG, after)
+    (misfit,) = error.conflict.misfits
+    assert (misfit.reason, misfit.place) == (reason, "tests/test_b.py")
+    assert error.exit_code == 3
+    assert error.message == f"0003-add-a-test.patch does not fit {TAG}: {said}"
+
+
 def test_a_file_in_the_way_is_named(lab: Lab, tmp_path: Path) -> None:
     error = conflict_of(lab, tmp_path / TAG, {"tests/test_b.py": b"taken\nmore\n"})
     (misfit,) = error.conflict.misfits

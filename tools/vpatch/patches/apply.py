@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vpatch.errors import ConflictError
-from vpatch.git import Git, blob_id
+from vpatch.git import Git, Output, blob_id
+from vpatch.patches import blocked
 from vpatch.patches.diff import FileChange
 from vpatch.patches.patch import Patch
 from vpatch.patches.place import Misfit, applied_in_place, misfits, whole_file
 from vpatch.patches.series import Series
 
+# git apply: it fits; it does not; a folder stands where a file has to be, or git itself failed.
+_FITS, _REFUSED, _FATAL = 0, 1, 128
 CLEAN = "clean"
 OFFSET = "offset"
 CONFLICT = "conflict"
@@ -183,7 +186,8 @@ def _apply_at_once(git: Git, base_tree: str, patches: Sequence[Patch]) -> str | 
     with git.temporary_index() as index:
         index.run("read-tree", base_tree)
         diffs = b"".join(patch.diff for patch in patches)
-        if diffs and index.run("apply", "--cached", "-", stdin=diffs, ok=(0, 1)).status:
+        ok = (_FITS, _REFUSED, _FATAL)
+        if diffs and index.run("apply", "--cached", "-", stdin=diffs, ok=ok).status:
             return None
         tree = index.line("write-tree")
     made = git.blob_ids(tree, wanted)
@@ -219,8 +223,7 @@ def _apply_one_by_one(git: Git, base_tree: str, series: Series, kind: str) -> Ap
             if kind == "wheel" and is_set_aside(patch):
                 steps.append(_Step(patch, tree, tree, set_aside=True))
                 continue
-            # Status 1: it does not fit. Anything else is not about the patch.
-            output = index.run("apply", "--cached", "-", stdin=patch.diff, ok=(0, 1))
+            output = _try(index, tree, patch)
             if output.status:
                 so_far = Applied(series.tag, kind, base_tree, tree, _verdicts(git, steps))
                 raise _conflict(git, so_far, series, output.complaint)
@@ -228,6 +231,17 @@ def _apply_one_by_one(git: Git, base_tree: str, series: Series, kind: str) -> Ap
             steps.append(_Step(patch, tree, after, set_aside=False))
             tree = after
     return Applied(series.tag, kind, base_tree, tree, _verdicts(git, steps))
+
+
+def _try(index: Git, tree: str, patch: Patch) -> Output:
+    """Applies a patch to an index of a tree; any status but 0 is about the patch."""
+    command = ("apply", "--cached", "-")
+    output = index.run(*command, stdin=patch.diff, ok=(_FITS, _REFUSED, _FATAL))
+    if output.status == _FATAL and not any(
+        blocked.blocked(index, tree, change) for change in patch.files
+    ):
+        return index.run(*command, stdin=patch.diff, ok=(_FITS, _REFUSED))  # it says what it is
+    return output
 
 
 def is_set_aside(patch: Patch) -> bool:
@@ -302,7 +316,8 @@ def _misfits(git: Git, tree: str, patch: Patch) -> tuple[Misfit, ...]:
     for change in patch.files:
         # A second diff of the same file builds on the first, which is not in the tree.
         if change.path not in seen:
-            found += _file_misfits(standing, change)
+            taken = blocked.blocked(git, tree, change)
+            found += [taken] if taken else _file_misfits(standing, change)
         seen.update(change.paths)
     if found:
         return tuple(found)
@@ -325,6 +340,10 @@ def _sentence(misfit: Misfit, git_says: str) -> str:
         return f"it changes {misfit.path}, which is not there"
     if misfit.reason == "file-exists":
         return f"it makes {misfit.path}, which is already there"
+    if misfit.reason == blocked.FOLDER:
+        return f"it makes {misfit.path}, and a folder of this name is there"
+    if misfit.reason == blocked.FILE:
+        return f"it makes {misfit.path}, and {misfit.standing[0]} is a file there, no folder"
     if misfit.reason == "lines-differ":
         return (
             f"the lines that hunk {misfit.hunk} of {misfit.path} ({misfit.header}) asks for "

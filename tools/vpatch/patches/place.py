@@ -21,7 +21,8 @@ class Misfit:
         hunk: Number of the hunk in that file's diff, from 1; 0 where the whole file is meant.
         header: The hunk's ``@@`` line; empty where the whole file is meant.
         patch_line: Line of the patch file at which the hunk (or the file's diff) starts.
-        reason: ``lines-differ``, ``missing-file``, ``file-exists`` or ``refused``.
+        reason: ``lines-differ``, ``missing-file``, ``file-exists``, ``folder-exists`` (a folder has
+            the file's name), ``file-above`` (a file has a folder's name) or ``refused``.
         line: Line of the tree's file that is shown, from 1; 0 where there is no file.
         wanted: The lines that the hunk asks for.
         standing: The lines that stand there now.

@@ -210,7 +210,27 @@ def _merged(
         made[unit.path] = merged.entry
         if unit.leaves:
             made[unit.leaves] = None
+    conflicts += [one for unit in units for one in _blocked(line, name, unit, ours, made)]
     return made, tuple(conflicts)
+
+
+def _blocked(
+    line: _Line, name: str, unit: _Unit, ours: Files, made: dict[str, Entry | None]
+) -> Iterator[Conflicted]:
+    """A file that merged, and that cannot be where it has to: it leaves what was made."""
+    entry = made.get(unit.path)
+    if entry is None or ours[unit.path] is not None:
+        return
+    part = line.target.files.blocked(unit.path, made)
+    if part:
+        del made[unit.path]
+        if unit.leaves:
+            del made[unit.leaves]
+        reason = "folder-here" if part == unit.path else "file-above"
+        here = ours[unit.leaves] if unit.leaves else None
+        beside = f"{part}~{name}{unit.path[len(part) :]}"  # as git calls it
+        sides = (unit.base, here, unit.theirs)
+        yield Conflicted(beside, unit.was, reason, *sides, entry.data, unit.path)
 
 
 def _side_by_side(line: _Line, unit: _Unit, ours: Entry | None) -> Merged | None:

@@ -68,12 +68,15 @@ class Conflicted:
         path: The file in the new tree.
         was: The same file in the old series; another name where upstream moved it.
         reason: ``content`` (both sides changed the same lines), ``gone`` (the patch changes a file
-            that is not there any more), ``exists`` (it makes one that is there already),
-            ``folder-gone`` (it makes one in a folder that is not there any more), ``changed`` (it
-            deletes or moves a file that upstream changed), ``mode`` (or a link), or ``binary``.
+            that is not there), ``exists`` (it makes one that is there already), ``folder-gone`` (it
+            makes one in a folder that is not there), ``folder-here`` (a folder stands where it
+            makes one), ``file-above`` (a file stands where the folder of one has to be),
+            ``changed`` (it deletes or moves a file that upstream changed), ``mode`` (or a link), or
+            ``binary``.
         base, ours, theirs: The file before the patch in the old series, in the new tree so far, and
             after the patch in the old series; None where there is none.
         merged: For ``content``: the merge with markers in diff3 style; else empty.
+        place: Where the patch has it, if nothing can stand there; ``path`` is a name beside it.
     """
 
     path: str
@@ -83,6 +86,7 @@ class Conflicted:
     ours: Entry | None
     theirs: Entry | None
     merged: bytes = b""
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -193,13 +197,8 @@ class Question:
 
     def as_dict(self) -> dict[str, object]:
         """As ``--json`` prints it."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "file": self.path,
-            "line": self.line,
-            "text": self.text,
-        }
+        known = {"name": self.name, "kind": self.kind, "file": self.path}
+        return {**known, "line": self.line, "text": self.text}
 
 
 @dataclass(frozen=True)

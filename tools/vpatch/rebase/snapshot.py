@@ -70,6 +70,29 @@ class Snapshot:
         """A file as it is now; None where there is none."""
         return self._changed[path] if path in self._changed else self.original(path)
 
+    def blocked(self, path: str, also: Files) -> str:
+        """The part of a path that something else has: a folder, or a file in a folder's place.
+
+        Args:
+            also: Files that are changed as well.
+
+        Returns:
+            Empty where the path is free, or a file.
+        """
+        now = {**self._changed, **also}
+        parts = path.split("/")
+        for count in range(1, len(parts)):
+            above = "/".join(parts[:count])
+            if (now[above] if above in now else self._listed.get(above)) is not None:
+                return above
+        below = f"{path}/"
+        if path in self._folders:
+            listed = (each for each in self._listed if each.startswith(below))
+            if any(each not in now or now[each] is not None for each in listed):
+                return path
+        made = (each for each, entry in now.items() if entry is not None)
+        return path if any(each.startswith(below) for each in made) else ""
+
     def reset(self) -> None:
         """Forgets all changes."""
         self._changed.clear()

@@ -22,6 +22,8 @@ _WHOLE = {
     "gone": "the file is not there any more",
     "exists": "there is such a file",
     "folder-gone": "its folder is not there any more",
+    "folder-here": "a folder of this name is there",
+    "file-above": "a file stands where its folder has to be",
 }
 
 

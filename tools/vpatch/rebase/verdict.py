@@ -25,6 +25,8 @@ WHY = {
     "gone": "the file is not there any more",
     "exists": "there is such a file already",
     "folder-gone": "its folder is not there any more",
+    "folder-here": "a folder of this name is there",
+    "file-above": "a file stands where its folder has to be",
     "changed": "upstream changed the file that it deletes or moves",
     "mode": "both sides changed the file's mode, or one made it another kind of file",
     "binary": "both sides changed a file that is no text",
@@ -212,7 +214,7 @@ def _first(run: Run) -> str:
 def _conflict(one: Conflicted) -> Evidence:
     mark = one.merged.find(b"<<<<<<< ")
     line = one.merged.count(b"\n", 0, mark) + 1 if mark >= 0 else 0
-    return Evidence(one.path, line, WHY[one.reason])
+    return Evidence(one.place or one.path, line, WHY[one.reason])
 
 
 def _refused(carried: Carried) -> str:
@@ -221,7 +223,7 @@ def _refused(carried: Carried) -> str:
 
 
 def _where(carried: Carried) -> str:
-    paths = ", ".join(one.path for one in carried.conflicts)
+    paths = ", ".join(one.place or one.path for one in carried.conflicts)
     behind = ""
     if carried.behind:
         more = f" and {len(carried.behind) - 1} more" if carried.behind[1:] else ""
