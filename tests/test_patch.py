@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from series_lab import Lab, Step, numbered, plain_git
 from vpatch.findings import FindingsError
 from vpatch.patches.diff import FileChange
+from vpatch.patches.diffpath import read_spelled, spelled
 from vpatch.patches.mbox import read_trailers, strip_space
 from vpatch.patches.patch import Patch
 
@@ -136,6 +137,34 @@ def test_a_plain_patch() -> None:
 )
 def test_what_tools_would_read_differently_is_refused(raw: bytes, code: str, line: int) -> None:
     assert refusal(raw) == (code, line)
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        (b"/../f", "has a path that leads out of the tree: '../f'"),
+        (b"/.GIT/f", "has a path that leads into .git: '.GIT/f'"),
+        (b"/a\\tb", "has a path that has a control character in it: 'a\\tb'"),
+    ],
+)
+def test_a_path_that_cannot_be_says_why(path: bytes, why: str) -> None:
+    quoted = DIFF.replace(b"a/f", b'"a' + path + b'"').replace(b"b/f", b'"b' + path + b'"')
+    with pytest.raises(FindingsError) as caught:
+        Patch.parse("0001-x.patch", mail(diff=quoted))
+    assert [each.code for each in caught.value.findings] == ["unsafe-path"]
+    assert caught.value.findings[0].message.endswith(why)
+
+
+@given(st.binary(min_size=1, max_size=12))
+@example(b'"a')
+@example(b'"a"')
+@example(b"\xe9")
+def test_every_path_can_be_spelled_in_utf8(raw: bytes) -> None:
+    path = raw.decode("utf-8", "surrogateescape")
+    text = spelled(path)
+    assert text.encode("utf-8")
+    assert read_spelled(text) == path
+    assert text == path or '"' in path[:1] or "\udc" in ascii(path)
 
 
 def test_subjects_are_decoded_as_git_am_does(tmp_path: Path) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from project_lab import vpatch
 from rebase_lab import Move, kinds, words
 from series_lab import Content, Step, numbered
 from session_lab import Sessions, listing
+from vpatch.patches.pin import PIN, Pin
 
 NAME = "0001-say-five.patch"
 A = numbered(40)
@@ -102,3 +105,34 @@ def test_an_import_that_is_for_type_checkers_alone_now(
     rebased = Move(tmp_path, {"vllm/a.py": before}, steps, after).go()
     assert kinds(rebased) == asked
     assert rebased.exit_code == len(asked)
+
+
+LATIN, QUOTED = "vllm/caf\udce9.txt", 'vllm/a"\udcff'
+
+
+def test_paths_that_are_not_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are pinned, carried, asked about, named and written."""
+    base: dict[str, Content] = {"vllm/a.py": A, LATIN: A, QUOTED: A}
+    five: dict[str, Content] = {LATIN: FIVE, QUOTED: FIVE}
+    steps = [
+        Step(NAME, five),
+        Step("0002-say-thirty.patch", {LATIN: numbered(40, changed={5: "five", 30: "dirty"})}),
+    ]
+    after = {**base, LATIN: numbered(40, changed={5: "five", 30: "dreissig"}), QUOTED: FIVE}
+    project = Sessions(tmp_path, after, steps, base)
+    assert Pin.read(project.folder / PIN).blobs.keys() >= {LATIN, QUOTED}
+    assert project.begin("--json", "--dry-run") == 3
+    answer = json.loads(capsys.readouterr().out)
+    assert [patch["verdict"] for patch in answer["patches"]] == ["absorbed", "conflict"]
+    assert project.begin() == 3
+    assert "caf" in capsys.readouterr().out
+    both = numbered(40, changed={5: "five", 30: "dirty"})
+    (tmp_path / "vllm-v9.9.10-rebase" / LATIN).write_bytes(both)
+    assert project.run("--continue", "--store") == 0
+    assert project.contents()[LATIN] == both
+    pin, _ = project.check_next()
+    assert pin.origin is not None
+    assert [left.patch for left in pin.origin.left] == [NAME]
+    assert vpatch("lint", "--repo", str(project.repo)) == 0
+    shutil.rmtree(project.next)
+    assert project.begin("--markdown") == 0

@@ -17,7 +17,7 @@ from unidiff.patch import Line as UnidiffLine
 from unidiff.patch import PatchSet
 
 from vpatch.findings import Finding, FindingsError
-from vpatch.patches.diffpath import is_inside, unquoted
+from vpatch.patches.diffpath import complaint, unquoted
 from vpatch.patches.stray import stray_line
 
 _FILE_START = b"diff --git "
@@ -119,7 +119,7 @@ def read_changes(file: str, diff: bytes, first_line: int) -> tuple[FileChange, .
         first_line: Line of the patch file at which it starts.
 
     Raises:
-        FindingsError: it is not a git diff, it contradicts itself, or a path leads out of the tree.
+        FindingsError: it is not a git diff, it contradicts itself, or a path is none that may be.
     """
     changes: list[FileChange] = []
     sides: set[tuple[str, str]] = set()
@@ -248,8 +248,9 @@ class _Section:
 
     def _checked(self, name: bytes) -> str:
         path = name.decode("utf-8", "surrogateescape")
-        if not is_inside(path):
-            raise self.refused(f"has a path that leads out of the tree: {path!r}", "unsafe-path")
+        wrong = complaint(path)
+        if wrong:
+            raise self.refused(f"has a path that {wrong}: {path!r}", "unsafe-path")
         return path
 
     def _hunks(self) -> tuple[Hunk, ...]:

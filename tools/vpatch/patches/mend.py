@@ -64,7 +64,7 @@ MEND = {
     "trailer-signed-off-by": "The author adds it: git commit --amend --signoff in vpatch edit TAG.",
     "trailer-topic": _AMEND,
     "trailer-upstream-status": _AMEND,
-    "unsafe-path": "Keep the path inside the tree, and out of .git.",
+    "unsafe-path": "Give the file a plain name, inside the tree and out of .git.",
     **dict.fromkeys(FIXABLE, _FIX),
 }
 

@@ -47,8 +47,17 @@ class Origin:
 
 def origin_table(origin: Origin) -> dict[str, Any]:
     """The table of a pin."""
-    left = [{**asdict(each), "evidence": list(each.evidence)} for each in origin.left]
+    left = [_as_utf8({**asdict(each), "evidence": list(each.evidence)}) for each in origin.left]
     return {"tag": origin.tag, "series_sha256": origin.series_sha256, "left": left}
+
+
+def _as_utf8(value: Any) -> Any:
+    """The same without what is not UTF-8 in its texts: a path may have it."""
+    if isinstance(value, dict):
+        return {key: _as_utf8(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_as_utf8(each) for each in value]
+    return value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def read_origin(table: Table) -> Origin:

@@ -18,7 +18,7 @@ import tomli_w
 
 from vpatch.errors import HostError
 from vpatch.findings import Finding, FindingsError
-from vpatch.patches.diffpath import is_inside
+from vpatch.patches.diffpath import is_inside, read_spelled, spelled
 from vpatch.patches.origin import Origin, origin_table, read_origin
 from vpatch.patches.tomltable import Table
 from vpatch.tags import is_tag
@@ -146,7 +146,7 @@ class Pin:
                 arch: {"file": wheel.file, "sha256": wheel.sha256, "size": wheel.size}
                 for arch, wheel in sorted(self.wheels.items())
             },
-            "blobs": dict(sorted(self.blobs.items())),
+            "blobs": {spelled(path): blob for path, blob in sorted(self.blobs.items())},
             **({"origin": origin_table(self.origin)} if self.origin else {}),
         }
         return _HEADING + tomli_w.dumps(table).encode("utf-8")
@@ -215,5 +215,5 @@ def _read_wheel(table: Table) -> PinnedWheel:
 
 
 def _read_blobs(table: Table) -> dict[str, str]:
-    paths = table.keys(is_inside, "a path inside the tree")
-    return {path: table.text(path, _OBJECT_ID.fullmatch) for path in paths}
+    names = table.keys(lambda name: is_inside(read_spelled(name)), "a path inside the tree")
+    return {read_spelled(name): table.text(name, _OBJECT_ID.fullmatch) for name in names}
