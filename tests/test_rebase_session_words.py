@@ -10,8 +10,8 @@ import pytest
 from indexserver import IndexServer, running
 from project_lab import BASE
 from rebase_lab import NEXT
-from series_lab import Content, Step
-from session_lab import AFTER, FIFTH, TEN, Sessions, closed_index, write
+from series_lab import TAG, Content, Step, numbered
+from session_lab import AFTER, FIFTH, TEN, Sessions, closed_index, said, write
 
 
 @pytest.fixture(autouse=True)
@@ -100,3 +100,67 @@ def test_a_question_at_the_end_does_not_send_anybody_into_the_folder(
     told = capsys.readouterr().out
     assert "ready" not in told
     assert f"no conflict is left: vpatch rebase --continue {NEXT} ends it, or asks" in told
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        (("--continue",), "Say which: vpatch rebase --continue TO"),
+        (("--abort",), "Say which: vpatch rebase --abort TO"),
+        (("--skip", "0003"), "Say which: vpatch rebase --skip 0003 TO"),
+    ],
+)
+def test_which_of_two_sessions_is_asked_for_what_was_wanted(
+    given: tuple[str, ...], hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = Sessions(tmp_path)
+    project.tree_of("v9.9.11", AFTER)
+    assert [project.begin(), project.run(TAG, "v9.9.11")] == [3, 3]
+    capsys.readouterr()
+    assert project.run(*given, "--json") == 2
+    error = said(capsys)["error"]
+    assert (error["code"], error["hint"]) == ("which-session", hint)
+
+
+def test_one_patch_is_one_patch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    steps = [Step("0001-b-say-ten.patch", {"vllm/b.py": numbered(40, changed={10: "ten"})})]
+    project = Sessions(tmp_path, BASE, steps)
+    assert project.begin("--dry-run") == 0
+    out, err = capsys.readouterr()
+    assert f"carrying 1 patch from {TAG} to {NEXT}\n" in err
+    assert f"{TAG} -> {NEXT}: 1 patch: 1 clean" in out
+    assert "1 patches" not in out + err
+
+
+def test_line_ends_that_an_editor_changed_are_told_before_anything_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = Sessions(tmp_path)
+    assert project.begin() == 3
+    write(project.work, {"vllm/b.py": TEN.replace(b"\n", b"\r\n")})
+    capsys.readouterr()
+    assert project.run("--continue", "--json") == 1
+    answer = said(capsys)
+    (finding,) = answer["findings"]
+    assert (finding["code"], finding["line"]) == ("crlf", 1)
+    assert finding["file"] == str(project.work / "vllm/b.py")
+    assert "ends in CR LF" in finding["message"]
+    write(project.work, {"vllm/b.py": TEN})
+    assert project.run("--continue") == 3
+
+
+def test_a_release_with_cr_lf_takes_no_patch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = [Step("0001-b-say-ten.patch", {"vllm/b.py": numbered(40, changed={10: "ten"})})]
+    after = {**BASE, "vllm/b.py": numbered(40).replace(b"\n", b"\r\n")}
+    project = Sessions(tmp_path, after, steps)
+    assert project.begin() == 3
+    write(project.work, {"vllm/b.py": numbered(40, changed={10: "ten"}).replace(b"\n", b"\r\n")})
+    capsys.readouterr()
+    assert project.run("--continue", "--json") == 1
+    (finding,) = said(capsys)["findings"]
+    assert finding["code"] == "crlf"
+    assert finding["mend"] == "Leave the patch out: vpatch rebase --skip 0001-b-say-ten.patch"
+    assert project.run("--skip", "1", "--discard") == 0
+    assert project.contents()["vllm/b.py"] == after["vllm/b.py"]

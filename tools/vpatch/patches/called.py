@@ -17,6 +17,11 @@ def is_called(name: str, wanted: str) -> bool:
     return Path(wanted).name in (name, name.removesuffix(".patch"))
 
 
+def counted(count: int) -> str:
+    """How many patches, in words."""
+    return "1 patch" if count == 1 else f"{count} patches"
+
+
 def the_patch(wanted: str, names: Sequence[str], tag: str, option: str = "") -> str:
     """The file's name of the patch that is meant.
 

@@ -104,7 +104,7 @@ def verified(
         raise ValueError("a series that is not born has a pin")
     tag = birth.tag if birth else pin.tag if pin else ""
     files = series_files(birth.listing if birth else before[LISTING][2], new)
-    series = _read_again(files, folder, tag, tolerated)
+    series = _read_again(files, folder, tag, tolerated, birth)
     made = make_pin(
         git,
         series=series,
@@ -132,7 +132,11 @@ def write(replacement: Replacement, rewritten: Rewritten) -> None:
 
 
 def _read_again(
-    files: Mapping[str, bytes], folder: Path, tag: str, tolerated: Collection[str]
+    files: Mapping[str, bytes],
+    folder: Path,
+    tag: str,
+    tolerated: Collection[str],
+    birth: Birth | None,
 ) -> Series:
     with tempfile.TemporaryDirectory(prefix="vpatch-series-") as scratch:
         place = Path(scratch) / tag
@@ -142,7 +146,10 @@ def _read_again(
         found = [finding for finding in lint(place) if finding.code not in tolerated]
         findings = [_placed(finding, place, folder) for finding in found]
         if findings:
-            raise FindingsError(findings, hint="Nothing was written. Change the commits.")
+            where = (
+                f"it in the series of {birth.origin.tag}, and rebase" if birth else "the commits"
+            )
+            raise FindingsError(findings, hint=f"Nothing was written. Change {where}.")
         return replace(Series.read(place, tag), folder=folder)
 
 

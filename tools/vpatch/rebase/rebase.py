@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vpatch.garbage import uncollected
 from vpatch.git import Git
+from vpatch.patches.called import counted
 from vpatch.patches.series import Series
 from vpatch.progress import SilentProgress
 from vpatch.rebase.ahead import read_imported
@@ -83,7 +84,7 @@ def rebase(
         HostError: git failed, or the disk is full.
     """
     with uncollected():
-        means.say(f"carrying {len(series.patches)} patches from {source.name} to {target.name}")
+        means.say(f"carrying {counted(len(series.patches))} from {source.name} to {target.name}")
         base = Snapshot(git, source.commit)
         steps = read_steps(git, base, series, kind=source.kind)
         gated = Gated(git, steps, source.commit, target.commit, means.kept) if gates else None

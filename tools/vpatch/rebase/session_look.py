@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +12,17 @@ from vpatch.findings import Finding, FindingsError
 from vpatch.git import Git
 from vpatch.patches.commit_object import CommitObject
 from vpatch.patches.edit import is_cache, kept_refs, lost_commits, unsaved_files
+from vpatch.patches.place import split_lines
 from vpatch.patches.repository import Repository, find_repository
 from vpatch.patches.worktree import base_ref
 from vpatch.rebase.markers import clashes, left_markers
 from vpatch.rebase.model import Entry
 from vpatch.rebase.session import Session, Stand
 from vpatch.rebase.session_tree import Expected, branch_of, standing, work_git
+from vpatch.rebase.snapshot import Snapshot
 
 _BACKUP = ".orig"
+_CR_LF = b"\r\n"
 
 
 def repository_of(folder: Path) -> Repository:
@@ -110,9 +114,37 @@ def taken(folder: Path, session: Session) -> dict[str, Entry | None]:
             findings += _markers(folder, path, files[path], ())
         else:
             findings.append(_foreign(folder, path, stand))
+    head = Snapshot(work, stand.head)
+    findings += [
+        finding
+        for path, entry in files.items()
+        if entry is not None
+        for finding in _line_ends(folder, path, head.original(path), entry, stand.patch)
+    ]
     if findings:
         raise FindingsError(findings)
     return files
+
+
+def _line_ends(
+    folder: Path, path: str, before: Entry | None, after: Entry, patch: str
+) -> Iterator[Finding]:
+    """A line end that the diff of a file would have, and that no series can have."""
+    if _CR_LF not in after.data or b"\0" in after.data:
+        return
+    old, new = split_lines(before.data if before else b""), split_lines(after.data)
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    shown = (code for group in matcher.get_grouped_opcodes(3) for code in group)
+    lines = (n for _, _, _, start, end in shown for n in range(start, end))
+    first = next((n + 1 for n in lines if new[n].endswith(_CR_LF)), None)
+    if first is None:
+        return
+    message = "a line ends in CR LF, which no series can have: git am drops the CR"
+    mend = "Save the file with LF alone."
+    if before is not None and _CR_LF in before.data:
+        message += "; the new release has such lines"
+        mend = f"Leave the patch out: vpatch rebase --skip {patch}"
+    yield Finding(str(folder / path), first, "crlf", message, mend)
 
 
 def _unmerged(work: Git) -> set[str]:

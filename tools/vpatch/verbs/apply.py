@@ -9,6 +9,7 @@ from rich.console import RenderableType
 
 from vpatch import pipeline
 from vpatch.patches.apply import CLEAN, Applied
+from vpatch.patches.called import counted
 from vpatch.patches.worktree import Worktree, write_worktree
 from vpatch.pipeline import Upstream
 from vpatch.report import Report, lines, plain, table
@@ -40,7 +41,7 @@ def _text(applied: Applied, written: Worktree | None) -> RenderableType:
     others = [patch for patch in applied.patches if patch.verdict != CLEAN]
     count = len(applied.patches)
     summary = (
-        f"{applied.tag} ({applied.kind}): {count} patches, "
+        f"{applied.tag} ({applied.kind}): {counted(count)}, "
         f"tree {applied.base_tree[:12]} -> {applied.tree[:12]}"
         if count
         else f"{applied.tag} ({applied.kind}): unpatched, tree {applied.tree[:12]}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vpatch import pipeline
 from vpatch.errors import UsageError
+from vpatch.patches.called import counted
 from vpatch.patches.edit import look_at, refused, replace_worktree
 from vpatch.patches.repo import PATCHES, pinned
 from vpatch.patches.series import Series
@@ -69,7 +70,7 @@ def _is_wanted(place: Path, series: Series, *, discard: bool) -> bool:
 def _report(series: Series, place: Path, *, written: bool) -> Report:
     tag = series.tag
     folder = shlex.quote(str(place))
-    said = f"{place}: {len(series.patches)} patches as commits on branch {branch_name(tag)}"
+    said = f"{place}: {counted(len(series.patches))} as commits on branch {branch_name(tag)}"
     next_steps = (
         f"  git -C {folder} rebase -i {base_ref(tag)}",
         f"  vpatch export {tag} --from {folder} --check",

@@ -12,11 +12,13 @@ from rich.console import RenderableType
 from vpatch import pipeline
 from vpatch.errors import FindingError, UsageError
 from vpatch.patches.base import Base, find_base
+from vpatch.patches.called import is_called
 from vpatch.patches.commits import Commit, read_commits
 from vpatch.patches.export import KEPT, NewSeries, export
 from vpatch.patches.repo import pinned, series_folder
 from vpatch.patches.repository import Repository, find_repository, scratch_repository
 from vpatch.patches.rewrite import Rewritten, Wanted, verified, write
+from vpatch.patches.series import Series
 from vpatch.patches.swap import Content, Replacement, leftovers, read_folder, replacing
 from vpatch.pipeline import Upstream
 from vpatch.report import Report, lines, plain, table
@@ -61,7 +63,8 @@ def run(tag: str, repo: Path, upstream: Upstream, wish: Wish) -> Report:
             head = repository.resolve(revision)
             base = find_base(repository, git, pin, head, wish.base)
             commits = read_commits(git, base.commit, head)
-            new = export(git, old, commits, wish.drop, kind=base.kind)
+            drop = [_file_of(name, old) for name in wish.drop]
+            new = export(git, old, commits, drop, kind=base.kind)
             tree = commits[-1].tree if commits else base.tree
             rewritten = verified(
                 git,
@@ -75,6 +78,12 @@ def run(tag: str, repo: Path, upstream: Upstream, wish: Wish) -> Report:
         if replacement is not None:
             write(replacement, rewritten)
     return _report(pin.revision, base, commits, new, rewritten, check=wish.check)
+
+
+def _file_of(name: str, series: Series) -> str:
+    """The file of the patch that a name or a number means; the name where there is none."""
+    files = (patch.file for patch in series.patches)
+    return next((file for file in files if is_called(file, name)), name)
 
 
 @contextmanager

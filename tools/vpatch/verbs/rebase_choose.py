@@ -11,12 +11,15 @@ from vpatch.rebase.session import Session, load, targets
 from vpatch.tags import parse_tag
 
 
-def chosen(repo: Path, names: Sequence[str], worktree: Path | None) -> Session:
+def chosen(
+    repo: Path, names: Sequence[str], worktree: Path | None, option: str = "--status"
+) -> Session:
     """The session that is meant.
 
     Args:
         names: FROM and TO, or TO alone, or nothing.
         worktree: Its folder, where that is given.
+        option: What is wanted of it, for the hint.
 
     Raises:
         UsageError: there is none, or there are several.
@@ -43,7 +46,7 @@ def chosen(repo: Path, names: Sequence[str], worktree: Path | None) -> Session:
     if found[1:]:
         raise UsageError(
             f"{len(found)} rebases are in session: {', '.join(one.target for one in found)}",
-            hint="Say which: vpatch rebase --status TO",
+            hint=f"Say which: vpatch rebase {option} TO",
             code="which-session",
         )
     return found[0]

@@ -47,7 +47,8 @@ def go_on(repo: Path, upstream: Upstream, ask: Ask, wish: Wish) -> Report:
         ConflictError, HostError: as `verb.run`.
     """
     with holding(repo):
-        session = chosen(repo, ask.names, ask.worktree)
+        option = f"--skip {ask.skip}" if ask.skip else "--continue"
+        session = chosen(repo, ask.names, ask.worktree, option)
         check_worktree(session)
         killed = session.leaving is not None
         session = arrived(repo, session)

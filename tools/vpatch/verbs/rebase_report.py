@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from vpatch.patches.called import counted
 from vpatch.patches.export import NewSeries
 from vpatch.patches.rewrite import Rewritten
 from vpatch.patches.series import LISTING
@@ -229,7 +230,7 @@ def summary(rebased: Rebased) -> str:
     """One line: how many of each."""
     counts = ", ".join(f"{count} {word}" for word, count in rebased.counts.items())
     total = len(rebased.patches)
-    told = f"{rebased.source} -> {rebased.target}: {total} patches: {counts or 'none'}"
+    told = f"{rebased.source} -> {rebased.target}: {counted(total)}: {counts or 'none'}"
     if rebased.conflicts:
         return f"{told}; no tree"
     return f"{told}; tree {rebased.base_tree[:12]} -> {rebased.tree[:12]}"

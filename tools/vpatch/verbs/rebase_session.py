@@ -125,7 +125,7 @@ def abort(repo: Path, ask: Ask) -> Report:
         HostError: git failed, or the disk refused.
     """
     with holding(repo):
-        session = chosen(repo, ask.names, ask.worktree)
+        session = chosen(repo, ask.names, ask.worktree, "--abort")
         folder = session.worktree
         tidy(folder)
         if (folder / ".git").exists():
