@@ -1,6 +1,6 @@
 """Measures vpatch against what it replaces, in one run on one machine.
 
-    python ci/bench.py [splice] [apply] [export] [lint] [import] [verify]
+    python ci/bench.py [splice] [apply] [check] [export] [lint] [import] [verify]
                        [--tag v0.17.1] [--runs 5] [--json FILE] [--markdown docs/bench.md]
 
 splice: making the patched wheel out of upstream's real one, in a process of its own, against
@@ -11,6 +11,7 @@ apply: ``vpatch apply`` as a whole command against ``git worktree add`` + ``git 
 export, import: on a series of 100 patches (bench_series.py), against what git does of it: ``git
 format-patch`` and the ``git am`` that proves the result; ``git am`` of the same mails. lint: all
 pinned series, against ``git apply --numstat`` reading the same patches.
+check: ``vpatch check`` of each pinned release (bench_check.py), in seconds of CPU.
 verify: ``vpatch collect --verify`` of a set of hidden states (bench_collect.py), against sums of
 its files.
 
@@ -39,6 +40,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from bench_check import bench_check
 from bench_collect import bench_verify
 from bench_lab import Result, at_least, at_most, command, measure, named
 from bench_series import bench_export, bench_import, bench_lint, make_long
@@ -55,7 +57,7 @@ from vpatch.wheel.edits import edits_between
 from vpatch.wheel.provenance import origin_of
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("splice", "apply", "export", "lint", "import", "verify")
+PARTS = ("splice", "apply", "check", "export", "lint", "import", "verify")
 _CHUNK = 1 << 20
 
 
@@ -178,6 +180,8 @@ def results(parts: Sequence[str], tag: str, scratch: Path, runs: int) -> Iterato
         yield bench_splice(ready, git, base, scratch, runs)
     if "apply" in parts:
         yield bench_apply(ready, git, scratch, runs)
+    if "check" in parts:
+        yield bench_check(ROOT, cache, scratch, runs)
     if "lint" in parts:
         yield bench_lint(ROOT, runs)
     if {"export", "import"} & set(parts):

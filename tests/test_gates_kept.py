@@ -97,7 +97,7 @@ def test_other_gates_and_another_python_ask_again(
     tree: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gates_of("a" * 40, ["target"], tmp_path, tree.ask)
-    monkeypatch.setattr("vpatch.gates.kept._code", lambda: "f" * 16)
+    monkeypatch.setattr("vpatch.gates.kept.code_of_gates", lambda: "f" * 16)
     gates_of("a" * 40, ["target"], tmp_path, tree.ask)
     assert len(tree.names) == 2
 

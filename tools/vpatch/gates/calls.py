@@ -64,7 +64,7 @@ class Calls(Attributes):
         if self.depth >= _MAX_DEPTH or isinstance(code.node, ast.AsyncFunctionDef):
             return UNKNOWN
         names = {**(code.outer or {}), **self._bind(code, args, kwargs)}
-        before = self.module, self.owner, self.place
+        before = self.module, self.owner, self.at
         self.module, self.owner = code.module, code.owner
         if code.owner is not None and args:
             names["*self"] = args[0]
@@ -73,7 +73,7 @@ class Calls(Attributes):
             return self.run_body(code, names)
         finally:
             self.depth -= 1
-            self.module, self.owner, self.place = before
+            self.module, self.owner, self.at = before
 
     def _bind(self, code: Code, args: list[Value], kwargs: dict[str, Value]) -> dict[str, Value]:
         """Arguments to parameters, as Python does it, with its complaints."""

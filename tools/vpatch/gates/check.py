@@ -102,16 +102,18 @@ def check_tree(
         HostError: A file cannot be read.
     """
     with uncollected():
-        modules: dict[str, Module | None] = {} if parsed is None else parsed
-        subject = Subject(Program(tree, modules))
-        if runner is not None:
-            subject.keep("runner", lambda: runner)
-        checked = _checked(subject)
-        if parsed is None:
-            modules.clear()  # what values and runs refer to in circles would hold them
-        return checked
+        return _check(tree, {} if parsed is None else parsed, runner, keep=parsed is not None)
 
 
-def _checked(subject: Subject) -> Checked:
+def _check(
+    tree: Tree, modules: dict[str, Module | None], runner: Runner | None, *, keep: bool
+) -> Checked:
+    # Of its own: what it made is gone before anybody looks for garbage again.
+    subject = Subject(Program(tree, modules))
+    if runner is not None:
+        subject.keep("runner", lambda: runner)
     verdicts = not_silent(tuple(judge(subject, gate) for gate in GATES))
-    return Checked(subject.program.tree.name, subject.runner, verdicts)
+    checked = Checked(tree.name, subject.runner, verdicts)
+    if not keep:
+        modules.clear()  # what values and runs refer to in circles would hold them
+    return checked

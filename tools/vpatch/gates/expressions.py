@@ -217,7 +217,7 @@ class Expressions(Calls):
     def _attribute(self, node: ast.Attribute, names: dict[str, Value]) -> Value:
         value = self.expression(node.value, names)
         if value is not None or node.attr.startswith("__"):
-            self.place = type(self.place)(self.module.path, node.lineno)
+            self.at = (self.module.path, node.lineno)
         return self.attribute(value, node.attr)
 
     def _call_node(self, node: ast.Call, names: dict[str, Value]) -> Value:

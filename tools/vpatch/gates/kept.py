@@ -18,7 +18,7 @@ from vpatch.errors import HostError
 from vpatch.files import write_atomically
 from vpatch.gates.gate import Verdict
 
-_FOLDER = "gates"
+FOLDER = "gates"
 _WORDS = ("pass", "fail", "not-applicable")
 _PLACE = re.compile(r"(?:.+:[0-9]+)?")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -79,7 +79,7 @@ def gates_of(tree: str, names: Collection[str], kept: Path | None, ask: Ask) -> 
     Raises:
         What ``ask`` raises.
     """
-    path = kept / _FOLDER / f"{tree}-{_code()}.json" if kept is not None else None
+    path = kept / FOLDER / f"{tree}-{code_of_gates()}.json" if kept is not None else None
     known = _read(path) if path is not None else {}
     missing = [name for name in names if name not in known]
     if missing:
@@ -115,9 +115,9 @@ def _is_row(name: str, row: Any) -> bool:
 
 
 @cache
-def _code() -> str:
+def code_of_gates() -> str:
     """The gates themselves, and the Python that reads for them: others say other things."""
-    digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
+    digest = hashlib.sha256(sys.version.encode())
     for file in sorted(files("vpatch.gates").iterdir(), key=lambda each: each.name):
         if file.name.endswith(".py"):
             digest.update(file.name.encode() + b"\0" + file.read_bytes())

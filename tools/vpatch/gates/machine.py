@@ -272,7 +272,11 @@ def paths(
 
 
 def _yields(node: Function) -> bool:
-    return any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in walk(node))
+    known: bool | None = getattr(node, "_yields", None)
+    if known is None:
+        known = any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in walk(node))
+        node._yields = known  # type: ignore[union-attr]
+    return known
 
 
 def _catches(handler: ast.ExceptHandler, kind: str) -> bool:

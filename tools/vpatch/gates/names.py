@@ -17,8 +17,9 @@ from vpatch.gates.classes import NN_MODULE, Class
 from vpatch.gates.gate import Evidence, Found, Gate, Subject, When
 from vpatch.gates.modules import SCOPE, Function, Imported, Module, Program, imports_of
 from vpatch.gates.walk import walk
-from vpatch.gates.way import classes, functions, modules
+from vpatch.gates.way import bound_names, classes, functions, modules
 
+_IN_WORD = re.compile(rb"\w")
 _BUILTINS = frozenset(dir(builtins)) | {"__file__", "__path__", "__class__"}
 
 
@@ -80,11 +81,23 @@ def _is_there(program: Program, imported: Imported) -> bool:
     path = imported.module.replace(".", "/")
     for each in (f"{path}.py", f"{path}/__init__.py"):
         data = program.tree.read(each) if imported.module.startswith("vllm") else None
-        if data is not None and not program.is_parsed(imported.module):
-            word = rb"(?:^|\n)(?:class|def|async def) +%s\b" % str(imported.name).encode()
-            if re.search(word, data):
-                return True
+        if data is None or program.is_parsed(imported.module):
+            continue
+        if _defines(data, str(imported.name).encode()):
+            return True
     return program.find(imported) is not None
+
+
+def _defines(data: bytes, name: bytes) -> bool:
+    """Whether a class or a function of this name begins a line."""
+    for kind in (b"\nclass ", b"\ndef ", b"\nasync def "):
+        at = data.find(kind + name)
+        while at >= 0:
+            end = at + len(kind) + len(name)
+            if not _IN_WORD.match(data, end):
+                return True
+            at = data.find(kind + name, end)
+    return False
 
 
 def _unbound(subject: Subject, module: Module) -> Iterator[_Wrong]:
@@ -95,9 +108,12 @@ def _unbound(subject: Subject, module: Module) -> Iterator[_Wrong]:
     if "annotations" not in module.imports:  # of __future__: else they are not looked at
         bound -= module.only_for_types
     for function in functions(subject, module):
+        own = bound_names(subject, function)
+        below = walk(function)
+        if {each.id for each in below if isinstance(each, ast.Name)} - own <= bound:
+            continue  # most of them: nothing else has to be looked at
         outside = {each for one in _outside(function) for each in walk(one)}
-        inside = [each for each in walk(function) if each not in outside]
-        yield from _unbound_in(module, inside, bound | _bound(subject, function))
+        yield from _unbound_in(module, [each for each in below if each not in outside], bound | own)
     of_classes = {e for of in module.classes.values() for e in _bound_at(of.body)}
     for node in _at_import(module):
         below = walk(node)
@@ -143,27 +159,6 @@ def _outside(node: ast.ClassDef | Function) -> Iterator[ast.expr]:
     else:
         yield from node.args.defaults
         yield from (each for each in node.args.kw_defaults if each is not None)
-
-
-def _bound(subject: Subject, function: Function) -> set[str]:
-    found: set[str] = subject.keep(f"bound in {id(function)}", lambda: _bound_in(function))
-    return found
-
-
-def _bound_in(function: ast.AST) -> set[str]:
-    found: set[str] = set()
-    for node in walk(function):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        elif isinstance(node, ast.arg):
-            found.add(node.arg)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.add(node.name)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            found.add(node.name)
-    return found
 
 
 def _attributes(subject: Subject) -> Found:
@@ -237,7 +232,7 @@ def _arguments(subject: Subject) -> Found:
     program = subject.program
     for module in modules(subject):
         for function in functions(subject, module):
-            local = _bound(subject, function)
+            local = bound_names(subject, function)
             for call in walk(function):
                 if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
                     continue

@@ -17,12 +17,17 @@ from vpatch.gates.registry import MODELS
 from vpatch.gates.walk import walk
 from vpatch.gates.way import ABOUT, asking_modules, below, target_classes
 
-_READ = ("vllm/v1/", "vllm/model_executor/models/", "vllm/models/", "vllm/config/")
+# In this order: runners and speculators call most of them.
+_READ = (
+    ("vllm/v1/worker/", "vllm/v1/spec_decode/"),
+    ("vllm/config/", "vllm/model_executor/models/"),
+    ("vllm/models/",),
+    ("vllm/v1/",),
+)
 _OFFERING = (
-    "vllm/model_executor/models/",
-    "vllm/models/",
-    "vllm/v1/worker/",
-    "vllm/v1/spec_decode/",
+    ("vllm/model_executor/models/",),
+    ("vllm/v1/worker/", "vllm/v1/spec_decode/"),
+    ("vllm/models/",),
 )
 # How runners and proposers call the target, and what they make of it.
 _TARGETS = frozenset(
@@ -61,20 +66,25 @@ def _called(subject: Subject, names: set[str]) -> set[str]:
         return set()
     pattern = re.compile(rb"[.\"'](" + b"|".join(n.encode() for n in sorted(names)) + rb")\b")
     found: set[str] = set()
-    tree = subject.program.tree
-    for path in below(subject, _READ):
-        data = tree.read(path) or b""
-        if not any(name.encode() in data for name in names - found):
-            continue
-        hits = [
-            (each[1].decode(), data.count(b"\n", 0, each.start()) + 1)
-            for each in pattern.finditer(data)
-        ]
-        hits = [(name, line) for name, line in hits if name not in found]
-        module = subject.program.at(path) if hits else None
-        if module is not None:
-            found |= _outside(module, hits)
+    for folders in _READ:
+        for path in below(subject, folders) if found != names else ():
+            found |= _called_in(subject, path, names - found, pattern)
     return found
+
+
+def _called_in(
+    subject: Subject, path: str, names: set[str], pattern: re.Pattern[bytes]
+) -> set[str]:
+    data = subject.program.tree.read(path) or b""
+    if not any(name.encode() in data for name in names):
+        return set()
+    hits = [
+        (each[1].decode(), data.count(b"\n", 0, each.start()) + 1)
+        for each in pattern.finditer(data)
+    ]
+    hits = [(name, line) for name, line in hits if name in names]
+    module = subject.program.at(path) if hits else None
+    return _outside(module, hits) if module is not None else set()
 
 
 def _outside(module: Module, hits: list[tuple[str, int]]) -> set[str]:
@@ -144,11 +154,10 @@ def _undefined(subject: Subject, names: set[str]) -> set[str]:
     for of in target_classes(subject):
         unknown = {name for name in unknown if not of.has(name)}
     tree = subject.program.tree
-    for path in below(subject, _OFFERING):
-        data = tree.read(path) or b""
-        unknown = {name for name in unknown if not _has(data, name.encode())}
-        if not unknown:
-            break
+    for folders in _OFFERING:
+        for path in below(subject, folders) if unknown else ():
+            data = tree.read(path) or b""
+            unknown = {name for name in unknown if not _has(data, name.encode())}
     return unknown
 
 

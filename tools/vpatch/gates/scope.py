@@ -34,7 +34,7 @@ class Scope:
         self.known = known
         self.module = Module("", "", ast.Module([], []))
         self.owner: Class | None = None
-        self.place = Place("", 0)
+        self.at: tuple[str, int] = ("", 0)  # file and line
         self.steps = 0
         self.said: list[tuple[str, str]] = []
         self.overwritten: list[Value] = []  # what layers were given: they write to it
@@ -46,7 +46,12 @@ class Scope:
         self.steps += 1
         if self.steps > _MAX_STEPS:
             raise TooMuch
-        self.place = Place(self.module.path, getattr(node, "lineno", self.place.line))
+        self.at = (self.module.path, getattr(node, "lineno", self.at[1]))
+
+    @property
+    def place(self) -> Place:
+        """Where the run is."""
+        return Place(*self.at)
 
     def throw(self, kind: str, text: str) -> Thrown:
         """An exception of the code, at the line where the run is."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from vpatch.gates.classes import Class
 from vpatch.gates.engine import Runner, Scene
@@ -189,17 +190,32 @@ def post_init(made: Scene, text: str) -> None:
 def config_checks(made: Scene) -> None:
     """What a start's configs are asked before anything is loaded."""
     run = made.run
-    of = made.speculative.of
-    for owner, node in _validators(of) if of else ():
+    of, whole = made.speculative.of, made.config.of
+    for owner, node in _once(run.program, of, _validators) if of else ():
         run.call(Code(owner.module, node, owner), [made.speculative], {})
-    whole = made.config.of
-    found = whole.method("__post_init__") if whole else None
-    if whole is None or found is None:
-        return
-    for statement in _steps(found[1].body):
-        if _asks_eagle3(whole, statement):
-            names = {"self": made.config, "*self": made.config}
-            run_statements(made, found[0].module, whole, [statement], names)
+    for module, statement in _once(run.program, whole, _about_eagle3) if whole else ():
+        names = {"self": made.config, "*self": made.config}
+        run_statements(made, module, whole, [statement], names)
+
+
+Item = TypeVar("Item")
+
+
+def _once(program: Program, of: Class, find: Callable[[Class], Iterator[Item]]) -> list[Item]:
+    """What is found of a class, worked out once in a program."""
+    key = (f"{of.module.dotted}.{of.name}", find.__name__)
+    if key not in program.made:
+        program.made[key] = list(find(of))
+    found: list[Item] = program.made[key]
+    return found
+
+
+def _about_eagle3(of: Class) -> Iterator[tuple[Module, ast.stmt]]:
+    """The statements of what is run behind a config's making that have to do with EAGLE-3."""
+    found = of.method("__post_init__")
+    for statement in _steps(found[1].body) if found else ():
+        if found and _asks_eagle3(of, statement):
+            yield found[0].module, statement
 
 
 def _validators(of: Class) -> Iterator[tuple[Class, Function]]:

@@ -11,9 +11,11 @@ import os
 import shutil
 import subprocess
 import tempfile
+from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 
 from vpatch.errors import HostError, UsageError
@@ -33,6 +35,8 @@ _COMMON = (
     "vllm/v1/worker/",
     "vllm/model_executor/models/",
 )
+# Where words are looked for that none of these has: most of them are a layer's.
+_NEXT = ("vllm/model_executor/layers/", "vllm/v1/", "vllm/distributed/", "vllm/models/", "vllm/")
 # The package is found as Python finds it, and is not run; '' would be the current folder.
 _FIND = """\
 import importlib.metadata, importlib.util, json, sys
@@ -44,6 +48,15 @@ except importlib.metadata.PackageNotFoundError:
     version = None
 print(json.dumps([list(found.submodule_search_locations or []) if found else None, version]))
 """
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What has been read of one of the package's folders: near to each other are the same words."""
+
+    name: str
+    size: int
+    contents: tuple[tuple[str, bytes], ...]
 
 
 @dataclass(frozen=True)
@@ -60,6 +73,7 @@ class Tree:
     _contents: dict[str, bytes] = field(repr=False)
     _source: Git | Path = field(repr=False)
     _blobs: Mapping[str, str] = field(repr=False)
+    _parts: dict[int, tuple[_Part, ...]] = field(init=False, repr=False, default_factory=dict)
     _found: dict[tuple[bytes, str], bool] = field(init=False, repr=False, default_factory=dict)
 
     def read(self, path: str) -> bytes | None:
@@ -84,6 +98,8 @@ class Tree:
         if isinstance(self._source, Path):
             self._contents.update((path, _file(self._source / path)) for path in wanted)
             return
+        if not wanted:
+            return
         blobs = self._source.read_blobs(self._blobs[path] for path in wanted)
         for path in wanted:
             self._contents[path] = _bounded(blobs[self._blobs[path]], path)
@@ -103,10 +119,10 @@ class Tree:
         path = dotted.replace(".", "/")
         return f"{path}.py" in self.paths or path in self._folders
 
-    def has_read(self, dotted: str) -> bool:
-        """Whether a module's file has been read."""
+    def has_file(self, dotted: str) -> bool:
+        """Whether a module is a file of it."""
         path = dotted.replace(".", "/")
-        return f"{path}.py" in self._contents or f"{path}/__init__.py" in self._contents
+        return f"{path}.py" in self.paths or f"{path}/__init__.py" in self.paths
 
     def has_word(self, word: bytes, *, but: str) -> bool:
         """Whether a word stands in another file than one. Those that have been read come first."""
@@ -116,16 +132,41 @@ class Tree:
         return self._found[key]
 
     def _look_for(self, word: bytes, but: str) -> bool:
-        known = list(self._contents.items())
-        if any(word in data for path, data in known if path != but):
-            return True
-        rest = self.paths.difference(self._contents)
+        count = len(self._contents)
+        if count not in self._parts:
+            self._parts[count] = _parts_of(self._contents)
+        near = _part(but)
+        for part in sorted(self._parts[count], key=lambda each: (each.name != near, each.size)):
+            if any(word in data for path, data in part.contents if path != but):
+                return True
+        return any(self._read_and_look_for(word, folder) for folder in _NEXT)
+
+    def _read_and_look_for(self, word: bytes, folder: str) -> bool:
+        rest = [path for path in self.below(folder) if path not in self._contents]
         self.read_ahead(rest)
         return any(word in self._contents[path] for path in rest)
 
     def below(self, folder: str) -> list[str]:
         """The files below a folder, in order."""
-        return sorted(path for path in self.paths if path.startswith(folder))
+        first = bisect_left(self._sorted, folder)
+        return list(takewhile(lambda path: path.startswith(folder), self._sorted[first:]))
+
+    @cached_property
+    def _sorted(self) -> list[str]:
+        return sorted(self.paths)
+
+
+def _part(path: str) -> str:
+    return "/".join(path.split("/", 2)[:2])
+
+
+def _parts_of(contents: Mapping[str, bytes]) -> tuple[_Part, ...]:
+    parts: dict[str, list[tuple[str, bytes]]] = {}
+    for path, data in contents.items():
+        parts.setdefault(_part(path), []).append((path, data))
+    return tuple(
+        _Part(name, sum(len(data) for _, data in each), tuple(each)) for name, each in parts.items()
+    )
 
 
 def of_git(git: Git, tree: str, name: str) -> Tree:

@@ -4,7 +4,26 @@ from __future__ import annotations
 
 import ast
 
-_SKIPPED = (ast.expr_context, ast.operator, ast.cmpop, ast.unaryop, ast.boolop)
+# Fields that hold names, numbers, contexts and operators: no node that anybody asks for.
+_LEAVES = frozenset(
+    [
+        *("arg", "asname", "attr", "conversion", "ctx", "id", "is_async", "kind", "level"),
+        *("lineno", "module", "op", "ops", "rest", "simple", "tag", "type_comment"),
+        "type_ignores",
+    ]
+)
+
+
+class _Fields(dict[type[ast.AST], tuple[str, ...]]):
+    """The fields of each kind of node that may hold nodes, worked out when it is first met."""
+
+    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
+        holds = () if issubclass(kind, ast.Constant) else kind._fields
+        self[kind] = tuple(name for name in holds if name not in _LEAVES)
+        return self[kind]
+
+
+_FIELDS = _Fields()
 
 
 def walk(node: ast.AST) -> list[ast.AST]:
@@ -14,14 +33,21 @@ def walk(node: ast.AST) -> list[ast.AST]:
         return [node, *known]
     found: list[ast.AST] = []
     waiting: list[ast.AST] = [node]
+    fields = _FIELDS
     while waiting:
         each = waiting.pop()
         found.append(each)
-        for name in each._fields:
+        known = getattr(each, "_below", None)
+        if known is not None:
+            found += known
+            continue
+        for name in fields[each.__class__]:
             value = getattr(each, name, None)
-            if isinstance(value, list):
+            if not value:
+                continue
+            if value.__class__ is list:
                 waiting += [item for item in value if isinstance(item, ast.AST)]
-            elif isinstance(value, ast.AST) and not isinstance(value, _SKIPPED):
+            elif isinstance(value, ast.AST):
                 waiting.append(value)
     if isinstance(node, (ast.stmt, ast.expr)):
         # Without itself: what refers to nothing above it goes when nobody needs it any more.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 from vpatch.gates.classes import Class, class_of, make_class
@@ -12,6 +14,7 @@ from vpatch.gates.modules import Function, Module
 from vpatch.gates.registry import MODELS, MissingPart, class_at, registered_class
 from vpatch.gates.steps import RUNNERS, proposer_class, runner_class
 from vpatch.gates.values import Obj, Value
+from vpatch.gates.walk import walk
 
 DRAFTERS = ("LlamaForCausalLMEagle3", "Eagle3DeepseekV2ForCausalLM")
 ABOUT = ("eagle", "aux_", "draft")
@@ -37,8 +40,7 @@ _MORE = (
 def below(subject: Subject, folders: Iterable[str]) -> Iterator[str]:
     """The files below some folders, in order, read in one go."""
     tree = subject.program.tree
-    wanted = tuple(folders)
-    paths = sorted(path for path in tree.paths if path.startswith(wanted))
+    paths = sorted(path for folder in folders for path in tree.below(folder))
     tree.read_ahead(paths)
     return iter(paths)
 
@@ -146,10 +148,39 @@ def _find_functions(subject: Subject, module: Module) -> list[Function]:
     data = subject.program.tree.read(module.path) or b""
     if len(data) < _LARGE and module.dotted != _HELPERS:
         return every
-    lines = data.split(b"\n")
     words = [word.encode() for word in ABOUT]
+    lines = [
+        number
+        for number, line in enumerate(data.split(b"\n"), 1)
+        if any(word in line for word in words)
+    ]
     return [
         each
         for each in every
-        if any(word in line for line in lines[each.lineno - 1 : each.end_lineno] for word in words)
+        if bisect_left(lines, each.lineno) < bisect_right(lines, each.end_lineno or each.lineno)
     ]
+
+
+def bound_names(subject: Subject, function: Function) -> set[str]:
+    """The names that a function binds, those of what is inside it too."""
+    found: set[str] = subject.keep(f"bound in {id(function)}", lambda: _bound_in(function))
+    return found
+
+
+def _bound_in(function: ast.AST) -> set[str]:
+    found: set[str] = set()
+    for node in walk(function):
+        if isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, (ast.expr, ast.keyword)):
+            continue
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            found.add(node.name)
+    return found

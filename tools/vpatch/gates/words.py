@@ -128,7 +128,7 @@ def _inner(subject: Subject) -> frozenset[str]:
 
 
 def _foreign_names(subject: Subject, module: Module, function: Function) -> set[str]:
-    """What is imported of other packages, and of files that are not read."""
+    """What is imported of other packages, and of modules that are made when vLLM is built."""
     below = walk(function)
     local = {each.arg for each in below if isinstance(each, ast.arg)}
     inside: list[ast.stmt] = [
@@ -136,7 +136,7 @@ def _foreign_names(subject: Subject, module: Module, function: Function) -> set[
     ]
     tree = subject.program.tree
     every = [*module.imports.items(), *imports_of(inside, module.package)]
-    return {name for name, each in every if not tree.has_read(each.module)} - local
+    return {name for name, each in every if not tree.has_file(each.module)} - local
 
 
 def _is_of(node: ast.Attribute, foreign: set[str]) -> bool:

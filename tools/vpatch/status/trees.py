@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from vpatch.gates.check import GATES, check_tree
-from vpatch.gates.kept import GateSaid, gates_of
-from vpatch.gates.tree import of_git
+from vpatch.gates.answers import checked_of
+from vpatch.gates.check import GATES
+from vpatch.gates.kept import GateSaid, said
 from vpatch.git import Git
 
 
@@ -39,7 +39,5 @@ def gates_on(git: Git, tree: str, name: str, kept: Path) -> TreeSaid:
         UsageError: The tree holds no vLLM.
         HostError: git failed.
     """
-    names = [gate.name for gate in GATES]
-    return TreeSaid(
-        gates_of(tree, names, kept, lambda _: check_tree(of_git(git, tree, name)).verdicts)
-    )
+    checked = checked_of(git, tree, name, kept)
+    return TreeSaid({one.gate.name: said(one) for one in checked.verdicts})

@@ -11,11 +11,11 @@ from rich.console import RenderableType
 
 from vpatch import pipeline
 from vpatch.errors import UsageError
+from vpatch.gates.answers import checked_of
 from vpatch.gates.check import GATES, Checked, check_tree
 from vpatch.gates.gate import Verdict
-from vpatch.gates.tree import Tree, of_folder, of_git, of_installation
-from vpatch.patches.repo import pinned_tags, series_folder
-from vpatch.patches.series import Series
+from vpatch.gates.tree import of_folder, of_installation
+from vpatch.patches.repo import pinned_tags
 from vpatch.pipeline import Upstream
 from vpatch.report import Report, lines, plain, table
 from vpatch.status.topics import topics_of_gate
@@ -51,9 +51,8 @@ def run(tags: Sequence[str], repo: Path, upstream: Upstream, *, bare: bool) -> R
     """
     pins = pinned_tags(repo)
     names = [parse_tag(tag) for tag in tags] or pins
-    trees = [_release(tag, repo, upstream, pins, bare=bare) for tag in names]
-    series = _Series(names[0], _topics(repo, names[0]), bare=bare) if names[0] in pins else None
-    return report([check_tree(tree) for tree in trees], series)
+    found = [_release(tag, repo, upstream, pins, bare=bare) for tag in names]
+    return report([checked for checked, _ in found], found[0][1])
 
 
 def run_folder(folder: Path) -> Report:
@@ -76,10 +75,14 @@ def run_installed(python: str) -> Report:
     return report([check_tree(of_installation(python))])
 
 
-def _release(tag: str, repo: Path, upstream: Upstream, pins: Sequence[str], *, bare: bool) -> Tree:
+def _release(
+    tag: str, repo: Path, upstream: Upstream, pins: Sequence[str], *, bare: bool
+) -> tuple[Checked, _Series | None]:
     if tag in pins:
-        tree = pipeline.prepare(tag, repo, upstream, bare=bare).applied.tree
-        return of_git(Mirror.open(upstream.cache).git, tree, f"{tag}{' unpatched' * bare}")
+        ready = pipeline.prepare(tag, repo, upstream, bare=bare)
+        git, name = Mirror.open(upstream.cache).git, f"{tag}{' unpatched' * bare}"
+        checked = checked_of(git, ready.applied.tree, name, upstream.cache)
+        return checked, _Series(tag, ready.series.topics, bare=bare)
     if not bare:
         raise UsageError(
             f"{tag} has no series to apply",
@@ -87,11 +90,7 @@ def _release(tag: str, repo: Path, upstream: Upstream, pins: Sequence[str], *, b
             code="no-pin",
         )
     mirror, release = pipeline.fetch(tag, upstream, None)
-    return of_git(mirror.git, release.tree, f"{tag} unpatched")
-
-
-def _topics(repo: Path, tag: str) -> tuple[str, ...]:
-    return Series.read(series_folder(repo, tag), tag).topics
+    return checked_of(mirror.git, release.tree, f"{tag} unpatched", upstream.cache), None
 
 
 def report(checked: Sequence[Checked], series: _Series | None = None) -> Report:
