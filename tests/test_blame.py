@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from project_lab import BASE, git, vpatch
 from series_lab import TAG, numbered
 from session_lab import AFTER, Sessions, listing
 from vpatch.errors import ConflictError
-from vpatch.rebase.blame import LETTERS, Blamed, Cell, Row, blame_all
+from vpatch.rebase.blame import LETTERS, Blamed, Cell, Row, Wanted, blame_all
 from vpatch.rebase.rebase import Side
 from vpatch.upstream.mirror import Mirror
+from vpatch.verbs import blame as verb
 
 REPO = Path(__file__).resolve().parent.parent
 PAGE = REPO / "docs" / "blame.md"
@@ -116,6 +117,28 @@ def test_one_patch_with_its_evidence(project: Sessions, capsys: pytest.CaptureFi
     assert "    vllm/b.py:10: ten\n" in shown
     assert "0001" not in shown
     assert "not looked at: v9.9.13 (vpatch blame --fetch downloads)" in shown
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+def test_a_patch_alone_has_the_verdicts_that_it_has_among_all(
+    number: int,
+    project: Sessions,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And only those up to it are tried."""
+    assert run(project, "--from", TAG, "--json") == 0
+    row = told(capsys)["patches"][number - 1]
+    tried: list[int] = []
+
+    def watched(lenders: Sequence[Path], wanted: Sequence[Wanted]) -> tuple[Blamed, ...]:
+        tried.extend(len(series.patches) for series, _, _ in wanted)
+        return blame_all(lenders, wanted)
+
+    monkeypatch.setattr(verb, "blame_all", watched)
+    assert run(project, "--from", TAG, "--json", str(number)) == 0
+    assert told(capsys)["patches"] == [row]
+    assert tried == [number]
 
 
 def test_the_table_is_for_people(project: Sessions, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,9 +10,10 @@ from packaging.version import Version
 
 from vpatch import pipeline
 from vpatch.errors import HostError, UsageError
-from vpatch.patches.called import the_patch
+from vpatch.patches.called import is_called, the_patch
 from vpatch.patches.pin import PIN, Pin
 from vpatch.patches.repo import pinned_tags, series_folder
+from vpatch.patches.series import Series
 from vpatch.pipeline import Upstream
 from vpatch.rebase.blame import Blamed, Wanted, blame_all
 from vpatch.rebase.rebase import Side
@@ -82,7 +83,7 @@ def blamed(repo: Path, upstream: Upstream, wish: Wish) -> tuple[Blamed, ...]:
         own = _side(ready.release)
         _check_patch(wish.patch, [patch.file for patch in ready.series.patches], tag)
         targets = (own, *(_side(release) for release in releases if release is not None))
-        wanted.append((ready.series, own, targets))
+        wanted.append((_up_to(ready.series, wish.patch), own, targets))
         unseen.append(
             tuple(name for name, one in zip(between, releases, strict=True) if one is None)
         )
@@ -135,6 +136,12 @@ def _side(release: Release) -> Side:
 def _pin_of(repo: Path, tag: str) -> Pin | None:
     path = series_folder(repo, tag) / PIN
     return Pin.read(path) if path.is_file() else None
+
+
+def _up_to(series: Series, wanted: str | None) -> Series:
+    """The series up to the patch that is wanted: those behind it do not matter to its verdict."""
+    ends = (n for n, one in enumerate(series.patches, 1) if wanted and is_called(one.file, wanted))
+    return replace(series, patches=series.patches[: next(ends, None)])
 
 
 def _check_patch(wanted: str | None, names: Sequence[str], tag: str) -> None:
