@@ -6,6 +6,7 @@ import json
 import os
 import re
 import string
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vpatch.cli import cli
+from vpatch.cli import cli, main
 from vpatch.cli_run import Run
 from vpatch.errors import FindingError, UsageError
 from vpatch.smoke.origin import origin_of
@@ -97,6 +98,57 @@ def test_what_no_run_says(tmp_path: Path, change: dict[str, Any], said: str) -> 
     (tmp_path / "a.json").write_text(json.dumps({**REPORT, **change}))
     with pytest.raises(FindingError, match=re.escape(said)):
         read_report(tmp_path / "a.json")
+
+
+def dated(path: Path, ahead: timedelta, form: str = "%Y-%m-%dT%H:%M:%SZ") -> str:
+    """Writes a report of a moment that is that far ahead; returns its date."""
+    when = (datetime.now(timezone.utc) + ahead).strftime(form)
+    path.write_text(json.dumps({**REPORT, "when": when}))
+    return when
+
+
+@pytest.mark.parametrize(
+    ("ahead", "form"),
+    [
+        (timedelta(hours=2), "%Y-%m-%dT%H:%M:%SZ"),
+        (timedelta(hours=2), "%Y-%m-%dT%H:%M:%S.%f+00:00"),
+        (timedelta(days=2), "%Y-%m-%d"),
+        (timedelta(days=3000), "%Y-%m-%d"),
+    ],
+)
+def test_a_report_of_the_future_is_no_newest(tmp_path: Path, ahead: timedelta, form: str) -> None:
+    when = dated(tmp_path / "a.json", ahead, form)
+    with pytest.raises(FindingError, match="is yet to come") as caught:
+        read_reports(tmp_path)
+    assert caught.value.code == "future-report"
+    assert "a.json" in caught.value.message
+    assert when in caught.value.message
+    assert "vpatch smoke v0.17.1 --report" in caught.value.hint
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d"])
+def test_clocks_may_differ(tmp_path: Path, form: str) -> None:
+    when = dated(tmp_path / "a.json", timedelta(minutes=10), form)
+    assert read_report(tmp_path / "a.json").when == when
+
+
+@pytest.mark.parametrize("when", ["2026-13-01", "2026-02-30", "2026-11-30T25:00:00Z", "2026-11-3"])
+def test_no_date(tmp_path: Path, when: str) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({**REPORT, "when": when}))
+    with pytest.raises(FindingError, match="has no usable when"):
+        read_report(tmp_path / "a.json")
+
+
+def test_status_names_a_report_of_the_future(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    when = dated(tmp_path / "a.json", timedelta(days=400))
+    with pytest.raises(SystemExit) as ended:
+        main(["status", "--offline", "--json", "--reports", str(tmp_path), "--repo", str(REPO)])
+    assert ended.value.code == 1
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "future-report"
+    assert when in error["message"]
 
 
 def test_a_pipe_is_no_report(tmp_path: Path) -> None:

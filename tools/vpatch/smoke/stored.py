@@ -19,6 +19,7 @@ from vpatch.errors import FindingError, HostError, UsageError
 from vpatch.files import write_atomically
 from vpatch.preflight.strictjson import read_object
 from vpatch.smoke.cases import Tier
+from vpatch.smoke.when import check_when
 
 SCHEMA = "vpatch/smoke/1"
 FOLDER = Path("docs/reports")
@@ -148,7 +149,7 @@ def read_reports(folder: Path) -> tuple[StoredReport, ...]:
 
     Raises:
         UsageError: There is no such folder.
-        FindingError: A file is no report.
+        FindingError: A file is no report, or one of a run that is yet to come.
         HostError: A file cannot be read.
     """
     if not folder.is_dir():
@@ -164,7 +165,7 @@ def read_report(path: Path) -> StoredReport:
     """One report.
 
     Raises:
-        FindingError: It is none.
+        FindingError: It is none, or of a run that is yet to come.
         HostError: It cannot be read.
     """
     if not path.is_file():  # a pipe would wait for ever
@@ -211,8 +212,10 @@ def _report(path: Path, found: Mapping[str, Any]) -> StoredReport:
     ):
         raise _bad(path, f"contradicts itself: vLLM {vllm} is {tag}, revision {revision}")
     when = text("when") or text("date", needed=True)
-    if not re.fullmatch(r"\d{4}-\d\d-\d\d(T[\d:.]+(Z|\+00:00))?", when):
-        raise _bad(path, "has no usable when")
+    try:
+        check_when(path, when, tag)
+    except ValueError:
+        raise _bad(path, "has no usable when") from None
     return StoredReport(
         file=path.name,
         tag=tag,
