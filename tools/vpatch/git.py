@@ -91,12 +91,14 @@ class Output:
 
     @property
     def complaint(self) -> str:
-        """The line of stderr that says why: one about the disk, else git's last word."""
+        """The line of stderr that says why: one about the disk, git's first fatal, or its last."""
         text = self.stderr.decode("utf-8", "replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         causes = [line for line in lines if any(word in line for word in (*_FULL, *_FORBIDDEN))]
         if not lines:
             return f"git exited with status {self.status}"
+        # What stands behind a fatal is advice.
+        causes += [line for line in lines if line.startswith("fatal: ")]
         return causes[0] if causes else lines[-1]
 
 

@@ -67,9 +67,29 @@ def find_place(folder: Path) -> Place:
             hint=f"git -C {repository.work_tree} status says how to finish or abort it.",
             code="unfinished",
         )
-    real = folder.parent.resolve() / folder.name
-    inside = real.relative_to(repository.work_tree.resolve()).as_posix()
-    place = Place(repository, inside, repository.resolve("HEAD"), _identity(repository))
+    real, top = folder.parent.resolve() / folder.name, repository.work_tree.resolve()
+    if not real.is_relative_to(top):
+        raise UsageError(
+            f"--commit: {folder} lies in {real.parent}, outside of {repository.work_tree}",
+            hint="Leave --commit out, and commit it where it lies.",
+            code="no-repository",
+        )
+    head = repository.find("HEAD")
+    if head is None:
+        raise UsageError(
+            f"--commit: {repository.work_tree} has no commit yet to stand on",
+            hint="Commit the old series first, or leave --commit out.",
+            code="no-revision",
+        )
+    lock = repository.git_dir / "index.lock"
+    if lock.exists():
+        raise FindingError(
+            f"{lock} is there: another git is at work in {repository.work_tree}, or was killed",
+            hint="Wait until it is done; where none is, remove the file. Then run it again.",
+            code="locked",
+        )
+    inside = real.relative_to(top).as_posix()
+    place = Place(repository, inside, head, _identity(repository))
     staged = place.git.output("diff", "--cached", "--name-only", "-z", "HEAD", "--", inside)
     if staged:
         raise FindingError(
@@ -188,7 +208,7 @@ def _counted(new: NewSeries) -> str:
 
 
 def take(place: Place, commits: Sequence[str], names: Collection[str]) -> None:
-    """Makes the last commit HEAD, once the folder is written; the index follows.
+    """Makes the last commit HEAD, once the folder is written; the index goes before.
 
     Args:
         names: Files of the folder, of before and of now.
@@ -197,7 +217,8 @@ def take(place: Place, commits: Sequence[str], names: Collection[str]) -> None:
         HostError: HEAD is another commit by now, or git failed.
     """
     git = place.git
-    git.run("update-ref", "-m", "vpatch rebase", "HEAD", commits[-1], place.head)
     paths = "".join(f"{place.inside}/{name}\0" for name in names)
     request = paths.encode("utf-8", "surrogateescape")
+    # First: where the index is locked, the files are staged nowhere, and HEAD is as it was.
     git.run("update-index", "-z", "--add", "--remove", "--stdin", stdin=request)
+    git.run("update-ref", "-m", "vpatch rebase", "HEAD", commits[-1], place.head)

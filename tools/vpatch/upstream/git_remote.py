@@ -92,7 +92,7 @@ def checked_url(url: str) -> str:
         safe = False
     else:
         # Either a folder here, or scp's form user@host:path.
-        if Path(url).expanduser().exists():
+        if url and Path(url).expanduser().exists():
             return str(Path(url).expanduser().absolute())
         safe = ":" in url
     if not safe or any(ord(char) < 0x20 for char in url):  # noqa: PLR2004 - control characters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,8 +30,10 @@ from vpatch.rebase.write import written_out
 from vpatch.report import Report
 from vpatch.tags import parse_tag
 from vpatch.upstream.mirror import Mirror
+from vpatch.upstream.urls import redact
 from vpatch.verbs.pin import every_source, listed_wheels
 from vpatch.verbs.rebase_asked import accepted, check_names, wholly_asked
+from vpatch.verbs.rebase_onto import onto_commit
 from vpatch.verbs.rebase_report import Written, report
 from vpatch.verbs.rebase_upstream import looked
 
@@ -109,7 +112,7 @@ def run(
         ConflictError: the series does not fit the release that it is made for.
         HostError: git, network, disk.
     """
-    _check(wish)
+    _check(wish, upstream)
     upstream.progress.say(f"reading {source}, its series and {wish.onto_git or target}")
     with ground(source, target, repo, upstream, wish) as found:
         known = known_resolutions(repo, wish)
@@ -125,9 +128,27 @@ def run(
         if rebased.conflicts and on_conflict is not None and not wish.dry_run:
             return on_conflict(found, rebased, known)
         if rebased.exit_code or wish.dry_run:
-            return report(rebased, known=known, markdown=wish.markdown)
+            given = again(wish, upstream)
+            return report(rebased, known=known, markdown=wish.markdown, given=given)
         written = write_out(found, rebased, repo, upstream, wish)
         return report(rebased, written, known=known, markdown=wish.markdown)
+
+
+def again(wish: Wish, upstream: Upstream) -> str:
+    """The options that the same command needs once more, without ``--dry-run`` of a release."""
+    given: list[str] = []
+    if wish.onto_git is not None:
+        given += ["--dry-run", f"--onto-git={wish.onto_git}"]
+    if upstream.git_url is not None:
+        given.append(f"--upstream-git={redact(upstream.git_url)}")
+    if upstream.kind is not None:
+        given += ["--source", upstream.kind]
+    if wish.out is not None:
+        given.append(f"--out={wish.out}")
+    flags = {"--replace": wish.replace, "--commit": wish.commit}
+    flags["--no-resolutions"] = not wish.resolutions
+    given += [flag for flag, there in flags.items() if there]
+    return "".join(f" {shlex.quote(each)}" for each in given)
 
 
 def known_resolutions(repo: Path, wish: Wish) -> Resolutions:
@@ -139,9 +160,20 @@ def known_resolutions(repo: Path, wish: Wish) -> Resolutions:
     return Resolutions.read(repo) if wish.resolutions else Resolutions(repo, {})
 
 
-def _check(wish: Wish) -> None:
+def _check(wish: Wish, upstream: Upstream) -> None:
     for wrong, why in (
-        (wish.onto_git and not wish.dry_run, "--onto-git is for --dry-run: a pin needs a release"),
+        (
+            wish.onto_git is not None and not wish.dry_run,
+            "--onto-git is for --dry-run: a pin needs a release",
+        ),
+        (
+            wish.onto_git is not None and (upstream.git_url is not None or upstream.kind),
+            "--onto-git is in the place of TO: --upstream-git and --source say where TO is from",
+        ),
+        (
+            upstream.git_url is not None and upstream.kind,
+            "--source is for the package index, and --upstream-git is a git remote",
+        ),
         (wish.commit and (wish.out or wish.dry_run), "--commit is for patches/TO, written"),
     ):
         if wrong:
@@ -225,7 +257,7 @@ def ground(
                 code="no-repository",
             )
         since = found.find(prepared.pin.commit) or ""
-        end = Side(target, found.resolve(wish.onto_git), "git", since)
+        end = Side(target, onto_commit(found, wish.onto_git, since, lenders), "git", since)
         lenders.append(found.common_dir)
     else:
         _, release = pipeline.fetch(target, upstream, _pin_of(repo, target))

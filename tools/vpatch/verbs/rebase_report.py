@@ -50,13 +50,15 @@ def report(
     *,
     known: Resolutions | None = None,
     markdown: bool = False,
+    given: str = "",
 ) -> Report:
     """A rebase, and the folder where it was written.
 
     Args:
         known: The stored resolutions.
+        given: Options that the next command needs too.
     """
-    data = as_dict(rebased)
+    data = as_dict(rebased, given)
     if known is not None:
         data["resolutions"] = rebase_resolutions.as_dict(rebased, known)
     if written is not None:
@@ -68,11 +70,11 @@ def report(
         data["range_diff"] = written.range_diff
     if markdown:
         return Report("rebase", data, Text(_markdown(rebased, written, known)), rebased.exit_code)
-    text = _text(rebased, written, known)
+    text = _text(rebased, written, known, given)
     return Report("rebase", data, text, exit_code=rebased.exit_code)
 
 
-def as_dict(rebased: Rebased) -> dict[str, Any]:
+def as_dict(rebased: Rebased, given: str = "") -> dict[str, Any]:
     """The result as ``--json`` prints it."""
     data: dict[str, Any] = {
         "from": rebased.source,
@@ -89,7 +91,7 @@ def as_dict(rebased: Rebased) -> dict[str, Any]:
         data["error"] = {
             "code": "conflict" if rebased.conflicts else "question",
             "message": sentence(rebased),
-            "hint": next_step(rebased),
+            "hint": next_step(rebased, given),
         }
     return data
 
@@ -131,11 +133,11 @@ def sentence(rebased: Rebased) -> str:
     return "; ".join(parts)
 
 
-def next_step(rebased: Rebased) -> str:
+def next_step(rebased: Rebased, given: str = "") -> str:
     """The next command."""
     keep = "".join(f" --keep {shlex.quote(name[:4])}" for name in rebased.kept)
-    command = f"vpatch rebase {rebased.source} {rebased.target}{keep}"
-    if rebased.conflicts and not is_tag(rebased.target):
+    command = f"vpatch rebase {rebased.source} {rebased.target}{given}{keep}"
+    if rebased.conflicts and (" --onto-git" in given or not is_tag(rebased.target)):
         return "Nothing was written: a session needs a release."
     if rebased.conflicts:
         return f"Nothing was written. {command} begins a session: a worktree to resolve them in."
@@ -154,7 +156,9 @@ def short_name(name: str) -> str:
     return f"{file[:4]}:{rest}" if file[:4].isdecimal() and file[4:5] == "-" else name
 
 
-def _text(rebased: Rebased, written: Written | None, known: Resolutions | None) -> RenderableType:
+def _text(
+    rebased: Rebased, written: Written | None, known: Resolutions | None, given: str
+) -> RenderableType:
     rows = [_row(patch) for patch in rebased.patches]
     return lines(
         table(("verdict", "patch", "why"), rows) if rows else None,
@@ -162,7 +166,7 @@ def _text(rebased: Rebased, written: Written | None, known: Resolutions | None) 
         *(plain(line) for line in (rebase_resolutions.told(rebased, known) if known else ())),
         *(plain(line) for line in _asked(rebased)),
         plain(summary(rebased)),
-        plain(f"  -> {next_step(rebased)}") if rebased.exit_code else None,
+        plain(f"  -> {next_step(rebased, given)}") if rebased.exit_code else None,
         *(plain(line) for line in (_told(written) if written else ())),
     )
 
