@@ -7,6 +7,7 @@ from typing import Any
 
 from vpatch.garbage import uncollected
 from vpatch.gates import (
+    attention,
     drafter,
     drafting,
     extraction,
@@ -39,6 +40,7 @@ GATES: tuple[Gate, ...] = (
     *drafter.OPTIONS,
     *loading.OPTIONS,
     *drafting.OPTIONS,
+    *attention.OPTIONS,
     *placeholder.OPTIONS,
     *interface.OPTIONS,
     *ids.OPTIONS,

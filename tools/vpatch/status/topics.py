@@ -118,7 +118,7 @@ TOPICS = (
     Topic(
         "drafter-attention",
         "a drafter without MLA attends by a schedule for its own shape",
-        gates={},
+        gates={"drafter-attention": "the shape that a schedule is made for, in the code"},
         checks={
             r"guesses/llama-.*/v2/graphs": "only where keys are split does a schedule show",
         },
