@@ -115,6 +115,8 @@ MUTANTS = [
     ("v0.26.0", _FLASH, "(self.vllm_config, Attention, layer_names)",
      "(self.vllm_config, Attention)"),
     ("v0.26.0", _FLASH, "headdim=self.headdim,", "headdim=self.block_size,"),
+    ("v0.26.0", _FLASH, "headdim=self.headdim,", ""),
+    ("v0.26.0", _FLASH, "class FlashAttentionMetadataBuilder(", "class MetadataBuilder("),
     ("v0.33.0", _FLASH, "self.num_heads_q = get_num_attention_heads_from_layers(\n"
      "            vllm_config, layer_names\n        ) or ", "self.num_heads_q = "),
     ("v0.33.0", _FLASH, "self.num_heads_kv = kv_cache_spec.num_kv_heads",

@@ -15,7 +15,7 @@ from vpatch.gates.engine import Scene, Start
 from vpatch.gates.gate import Evidence, Found, Gate, Subject, unread
 from vpatch.gates.machine import Machine
 from vpatch.gates.modules import Function, Module
-from vpatch.gates.registry import MissingPart, class_at
+from vpatch.gates.registry import class_at
 from vpatch.gates.steps import calls_of, mentions, run_statements
 from vpatch.gates.values import UNKNOWN, Code, Native, Obj, Place, Thrown, Unknown, Value
 from vpatch.gates.walk import walk
@@ -35,10 +35,9 @@ _LAYERS = ["model.layers.8.self_attn.attn"]
 def _scheduled(subject: Subject) -> Found:
     files = (_FLASH, _CACHES, f"{_HELPERS}.utils")
     subject.program.tree.read_ahead([f"{each.replace('.', '/')}.py" for each in files])
-    try:
-        of = class_at(subject.program, _FLASH, _BUILDER)
-    except MissingPart:
+    if subject.program.module(_FLASH) is None:
         return Found("not-applicable", note="this release has no such schedules")
+    of = class_at(subject.program, _FLASH, _BUILDER)
     calls = [each for each in calls_of(of.node) if mentions(each.func, _SCHEDULE)]
     init = of.methods.get("__init__")
     if not calls or init is None:
@@ -48,7 +47,8 @@ def _scheduled(subject: Subject) -> Found:
         return refused
     shapes = subject.way(Start(), lambda made: _shapes(made, of, init, calls)).value
     evidence = _sources(subject, of, init, calls, set(_OWN))
-    if not shapes or any(isinstance(each, Unknown) for each in shapes.values()):
+    named = all(_OWN.keys() <= {each.arg for each in call.keywords} for call in calls)
+    if not named or not shapes or any(isinstance(each, Unknown) for each in shapes.values()):
         return unread("the shape that attention is scheduled for cannot be followed", evidence)
     wrong = {name for name, value in shapes.items() if value != _OWN[name]}
     if not wrong:
@@ -78,7 +78,7 @@ def _refused(subject: Subject) -> Found | None:
 
 
 def _shapes(made: Scene, of: Class, init: Function, calls: list[ast.Call]) -> dict[str, Value]:
-    """What the builder of a drafter's layers hands to each schedule; what is no own one first."""
+    """What the builder of a drafter's layers hands to schedules; where they differ, a wrong one."""
     run = made.run
     run.known = {**run.known, **_known(made, of.module, init)}
     spec = Obj(
