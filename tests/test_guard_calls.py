@@ -129,6 +129,42 @@ def test_what_is_called_stands_elsewhere(lab: GuardLab, call: str, old: str, new
     assert "`b` is given where `a` was" in found
 
 
+INIT = "    def __init__(self, base: Base, other: 'Base | None' = None):\n"
+
+
+@pytest.mark.parametrize(
+    ("known", "call", "count"),
+    [
+        ("        self.base = Base()\n", "self.base.run(x, y)", 1),
+        ("        self.base: Base = base\n", "self.base.run(x, y)", 1),
+        ("        self.base = base\n", "self.base.run(x, y)", 1),
+        ("        self.base = other\n", "self.base.run(x, y)", 1),
+        ("        self.base = utils.Base()\n", "self.base.run(x, y)", 1),
+        ("        self.base = Base()\n        self.base = unlike()\n", "self.base.run(x, y)", 0),
+        ("        self.base = unlike()\n", "self.base.run(x, y)", 0),
+        ("        self.base = Base()\n", "self.base.run(b=x, a=y)", 0),
+        ("        pass\n", "made.run(x, y)", 1),
+        ("        pass\n", "given.run(x, y)", 1),
+        ("        pass\n", "x.run(x, y)", 0),
+        ("        pass\n", "Base().run(x, y)", 1),
+    ],
+)
+def test_a_method_of_an_object_whose_class_is_told(
+    lab: GuardLab, known: str, call: str, count: int
+) -> None:
+    before = (
+        f"from pkg import utils\nfrom pkg.utils import Base\n\n\nclass Kimi:\n{INIT}{known}\n"
+        "    def forward(self, x, y, given: Base):\n        made = Base()\n        b = 2\n"
+        "        c = 3\n        return c\n"
+    )
+    after = before.replace("        return c", f"        {call}\n        return c")
+    texts = (before, after, before + "\n\n# more\n")
+    old = {MODULE: f"{OWNER}\ndef unlike(): ...\n"}
+    new = {MODULE: f"{SWAPPED}\ndef unlike(): ...\n"}
+    assert asked(lab, texts, old, old) == []
+    assert len(asked(lab, texts, old, new)) == count
+
+
 def test_a_package_that_hands_a_function_on(lab: GuardLab) -> None:
     before = f"from pkg import make\n\n\ndef use(x, y):\n{BODY}    return x\n"
     after = before.replace("    return x", "    make(x, y)\n    return x")

@@ -14,6 +14,7 @@ from vpatch.gates.arguments import misfit, misfit_of
 from vpatch.gates.classes import Class, class_of, make_class
 from vpatch.gates.modules import Defined, Function, Module
 from vpatch.gates.walk import walk
+from vpatch.rebase.guard import kinds
 from vpatch.rebase.guard.identity import alike
 from vpatch.rebase.guard.library import Library
 from vpatch.rebase.guard.override import signature
@@ -102,7 +103,7 @@ class Place:
             return None
         if _is_own(called.value):
             return self._method(called.attr, above=isinstance(called.value, ast.Call))
-        return self._of(called.value, called.attr)
+        return self._of(called.value, called.attr) or self._of_object(called.value, called.attr)
 
     def _named(self, name: str) -> Callee | None:
         inner = self._inner(name)
@@ -145,6 +146,24 @@ class Place:
         if found is None:
             return None
         return _bound(f"{found[0].name}.{name}", found[1], through_class=True)
+
+    def _of_object(self, value: ast.expr, name: str) -> Callee | None:
+        """The method of an object whose class is told."""
+        told: kinds.Told | None = None
+        if isinstance(value, ast.Call):
+            told = self.module, value.func
+        elif isinstance(value, ast.Name):
+            told = kinds.of_name(value.id, self.around, self.module)
+        elif isinstance(value, ast.Attribute) and _is_own(value.value) and self.owner:
+            owner = class_of(self.library, self.module, self.owner)
+            told = kinds.of_attribute(value.attr, owner) if owner else None
+        owner_of = Place(self.library, told[0], "")._found(told[1]) if told else None
+        if owner_of is None or not isinstance(owner_of.node, ast.ClassDef):
+            return None
+        found = make_class(self.library, owner_of.module, owner_of.node).method(name)
+        if found is None:
+            return None
+        return _bound(f"{found[0].name}.{name}", found[1], through_class=False)
 
     def _found(self, value: ast.expr) -> Defined | None:
         """The module or class that an expression stands for."""
