@@ -33,10 +33,20 @@ _COMMON = (
     "vllm/transformers_utils/",
     "vllm/v1/spec_decode/",
     "vllm/v1/worker/",
+    "vllm/v1/attention/backends/flash_attn.py",
+    "vllm/v1/attention/backends/utils.py",
+    "vllm/envs.py",
     "vllm/model_executor/models/",
 )
 # Where words are looked for that none of these has: most of them are a layer's.
-_NEXT = ("vllm/model_executor/layers/", "vllm/v1/", "vllm/distributed/", "vllm/models/", "vllm/")
+_NEXT = (
+    "vllm/model_executor/layers/fused_moe/",
+    "vllm/model_executor/layers/",
+    "vllm/v1/",
+    "vllm/distributed/",
+    "vllm/models/",
+    "vllm/",
+)
 # The package is found as Python finds it, and is not run; '' would be the current folder.
 _FIND = """\
 import importlib.metadata, importlib.util, json, sys
