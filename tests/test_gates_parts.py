@@ -169,6 +169,20 @@ def test_states_on_their_way_through_the_runner(tmp_path: Path, old: str, new: s
     assert _said(checked, "handed-on")[0] == "fail"
 
 
+@pytest.mark.parametrize(
+    ("given", "verdict"),
+    [
+        ("aux_hidden_states", "pass"),
+        ("aux_hidden_states[::-1]", "fail"),
+        ("aux_hidden_states[:2]", "fail"),
+    ],
+)
+def test_states_that_are_columns_of_a_buffer(tmp_path: Path, given: str, verdict: str) -> None:
+    new = f"side_by_side([each[:count] for each in {given}], buffer)"
+    checked = gates_lab.check(tmp_path, {RUNNER: (_CAT, new)})
+    assert _said(checked, "handed-on")[0] == verdict
+
+
 def test_command_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = gates_lab.write(tmp_path)
     (folder / "vllm" / KIMI).write_text("")

@@ -18,6 +18,8 @@ from vpatch.gates.way import below
 
 AUX = "aux_hidden_states"
 _BUILTINS = frozenset(dir(builtins))
+_JOINER = "side_by_side"
+"""The topic collection's: a join that copies nothing where the states are columns of a buffer."""
 _FOLDERS = {"v1": (), "v2": ("vllm/v1/worker/gpu/spec_decode/",)}
 
 
@@ -66,17 +68,31 @@ def _is_swapped(node: ast.Assign) -> bool:
 
 
 def _joins(node: ast.Call) -> bool:
-    """``torch.cat`` of the aux states."""
+    """``torch.cat`` of the aux states, or what stands in its place."""
     function = node.func
-    if not (isinstance(function, ast.Attribute) and function.attr in {"cat", "concat"}):
+    plain = isinstance(function, ast.Attribute) and function.attr in {"cat", "concat"}
+    if not plain and not _is_joiner(node):
         return False
     return bool(node.args) and any(
         isinstance(each, ast.Name) and each.id == AUX for each in walk(node.args[0])
     )
 
 
+def _is_joiner(node: ast.Call) -> bool:
+    return isinstance(node.func, ast.Name) and node.func.id == _JOINER
+
+
+def _as_cat(node: ast.Call) -> ast.Call:
+    """What the joiner does where it copies."""
+    call = ast.parse("torch.cat(None, dim=-1)", mode="eval").body
+    assert isinstance(call, ast.Call)  # noqa: S101
+    call.args = [node.args[0]]
+    return ast.fix_missing_locations(ast.copy_location(call, node))
+
+
 def _misjoined(subject: Subject, module: Module, node: ast.Call) -> str:
     """What is wrong with a join; empty where nothing is."""
+    node = _as_cat(node) if _is_joiner(node) else node
     dim = next((each.value for each in node.keywords if each.arg == "dim"), None)
     dim = node.args[1] if dim is None and len(node.args) > 1 else dim
     if dim is None or ast.unparse(dim) not in {"-1", "1"}:
