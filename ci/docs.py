@@ -10,9 +10,9 @@ joined by ``&&``; ``| grep PATTERN`` shows some lines of the last one, and ``out
 says that it finds something. Only stdout is shown. Samples run in a folder that has the target and
 a public drafter of tests/fixtures, without weights, as target/ and drafter/. Samples that build
 download a wheel once, into the cache.
-A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``: docs_smoke.py makes it. A
-smoke takes minutes: its sample, below ``<!-- part of the output of: vpatch smoke ... -->``, is not
-rewritten.
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``: docs_smoke.py makes it, or
+docs_collection.py. A smoke takes minutes: its sample, below
+``<!-- part of the output of: vpatch smoke ... -->``, is not rewritten.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pathlib import Path
 
 import click
 
+import docs_collection
 import docs_smoke
 from vpatch.cli import cli
 
@@ -40,13 +41,16 @@ DRAFTER = "cm00cm--Kimi-K2.7-Code-EAGLE3"
 REFERENCE = ROOT / "docs" / "cli.md"
 README = ROOT / "README.md"
 SAMPLED = (README,)
-TABLED = (ROOT / "docs" / "smoke.md", ROOT / "docs" / "gpu.md")
+TABLED = tuple(ROOT / "docs" / f"{name}.md" for name in ("smoke", "gpu", "collection"))
 TABLES: Mapping[str, Callable[[], str]] = {
     "checks": docs_smoke.checks,
     "own checks": docs_smoke.own_checks,
     "drafters": docs_smoke.drafters,
     "releases": docs_smoke.releases,
     "known errors": docs_smoke.known,
+    "collection kernels": docs_collection.kernels,
+    "collection answers": docs_collection.answers,
+    "collection throughput": docs_collection.throughput,
 }
 
 _SAMPLE = re.compile(

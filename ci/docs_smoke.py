@@ -45,7 +45,7 @@ def checks() -> str:
                     tiers.setdefault(name, set()).add(tier)
                     devices.setdefault(name, set()).add(device)
                     asked.setdefault(name, _question(check))
-    return _table(
+    return table(
         ("check", "tier", "where", "what passes"),
         (
             (f"`{name}`", "core" if "core" in tiers[name] else "full", _where(found), asked[name])
@@ -58,7 +58,7 @@ def own_checks() -> str:
     """The checks of a user's own checkpoints."""
     own = Own(Path("target"), Path("drafter"), {})
     plan = own_plan(Wish("cuda", "core", ("v1",)), own, facts_of(NEWEST))
-    return _table(
+    return table(
         ("check", "what passes"),
         ((f"`{check.name.rpartition('/')[0]}`", _question(check)) for check in plan.checks),
     )
@@ -74,7 +74,7 @@ def drafters() -> str:
         "mla31": "MLA, no YaRN, `fc_norm`, `norm_output`",
         "mlanorm": "MLA, `norm_before_fc`, model_type deepseek_v3",
     }
-    return _table(
+    return table(
         ("drafter", "what it is", "ids", "where its config has them", "draft vocabulary", "tier"),
         (
             (
@@ -101,7 +101,7 @@ def releases() -> str:
         else:
             rows.append(([since], row))
     head = ("release", "CPU", "CPU: MLA drafters", "CPU: stand-ins", "GPU", "GPU: refused")
-    return _table(head, ((" - ".join(span), *row) for span, row in rows))
+    return table(head, ((" - ".join(span), *row) for span, row in rows))
 
 
 def _release(facts: ReleaseFacts) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ def _release(facts: ReleaseFacts) -> tuple[str, ...]:
 
 def known() -> str:
     """What `--expect-unpatched` expects."""
-    return _table(
+    return table(
         ("release", "where", "checks that fail", "with"),
         (
             (
@@ -163,9 +163,9 @@ def run(name: str) -> str:
     )
     answered = [_answered(start, starts[start]) for start in starts if not ended[start]]
     errors = [(f"`{start}`", *found) for start, found in ended.items() if found]
-    tables = (_table(head, answered), _table(("start", "verdict", "it ended with"), errors))
+    tables = (table(head, answered), table(("start", "verdict", "it ended with"), errors))
     rows = (answered, errors)
-    return "\n".join(table for table, has in zip(tables, rows, strict=True) if has)
+    return "\n".join(one for one, has in zip(tables, rows, strict=True) if has)
 
 
 def _answered(name: str, asked: _Asked) -> tuple[str, ...]:
@@ -246,7 +246,8 @@ def _code(text: str) -> str:
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)

@@ -1,0 +1,82 @@
+"""Tables of docs/collection.md, from what ci/collection_gpu.py found on a GPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from docs_smoke import table
+
+_FOUND = Path(__file__).resolve().parent.parent / "docs" / "collection-gpu.json"
+
+
+def _found(part: str) -> Any:
+    return json.loads(_FOUND.read_text())[part]
+
+
+def kernels() -> str:
+    """Microseconds of the collection's kernels and of the release's, by number of tokens."""
+    head = (
+        "tokens",
+        "release in a graph: add, copy, concatenate, µs",
+        "release, eager: add, concatenate, µs",
+        "collection: three writes, µs",
+        "times less, graph",
+        "times less, eager",
+        "of the floor",
+    )
+    rows = [
+        (
+            str(row["tokens"]),
+            *(f"{row['us'][name]:.1f}" for name in ("stock_graph", "stock_eager", "ours")),
+            *(f"{row[name]:.2f}" for name in ("graph_ratio", "eager_ratio", "over_floor")),
+        )
+        for row in _found("kernels")["rows"]
+    ]
+    return table(head, rows)
+
+
+def answers() -> str:
+    """By engine: rows against the reference, and answers against the engines without."""
+    found = _found("answers")
+    head = ("engine", "files", "rows", "worst (bound)", "drafts accepted", "preemptions", "answers")
+    return table(head, _answered(found))
+
+
+def _answered(found: dict[str, Any]) -> Iterable[Sequence[str]]:
+    for name, check in found.items():
+        kind, _, engine = name.partition(" ")
+        if kind != "rows":
+            continue
+        metrics = found[f"starts {engine}"]["metrics"]
+        case = engine.rpartition("/")[0]
+        equal = [found.get(f"bits {case}: {other} = plain") for other in ("collect", "stock")]
+        alone = engine.endswith("alone")
+        yield (
+            f"`{engine.replace('/collect-alone', ', no drafter').replace('/collect', '')}`",
+            str(check["files"]),
+            str(check["rows"]),
+            f"{check['worst']:.1%} ({check['bound']:.1%})",
+            str(metrics.get("vllm:spec_decode_num_accepted_tokens", "-")),
+            str(metrics["vllm:num_preemptions"]),
+            "-" if alone else "bit-equal" if all(one["ok"] for one in equal) else "**differ**",
+        )
+
+
+def throughput() -> str:
+    """By engine: tokens a second, and the share of the engine that collects nothing."""
+    found = _found("throughput")
+    head = ("engine", "into", "tokens/s", "share", "KV blocks")
+    rows = [
+        (
+            name.partition("/")[0],
+            name.partition("/")[2].replace("none", "-").replace("shm", "/dev/shm"),  # noqa: S108
+            str(one["rate"]),
+            f"{one['rate'] / found['v2/none']['rate']:.1%}" if name.startswith("v2") else "-",
+            str(one["blocks"]),
+        )
+        for name, one in sorted(found.items(), reverse=True)
+    ]
+    return table(head, rows)
