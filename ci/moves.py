@@ -58,6 +58,7 @@ class Move:
     Attributes:
         dry: It is tried and not written: a verdict for each patch.
         patches: Number of a patch -> what became of it, in a sentence.
+        without: A topic whose patches are left out, as no other release has it yet.
         files: Pattern of paths -> why the result differs there from the series made by hand; None
             where there is no such series.
     """
@@ -65,6 +66,7 @@ class Move:
     name: str
     legs: tuple[Leg, ...]
     dry: bool = False
+    without: str = ""
     patches: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] | None = None
 
@@ -80,8 +82,8 @@ def _move(entry: dict[str, Any]) -> Move:
         Leg(leg["from"], leg["to"], tuple(leg.get("accept", ())), tuple(leg.get("keep", ())))
         for leg in entry["leg"]
     )
-    dry = entry.get("dry", False)
-    return Move(entry["name"], legs, dry, entry.get("patches", {}), entry.get("files"))
+    dry, without = entry.get("dry", False), entry.get("without", "")
+    return Move(entry["name"], legs, dry, without, entry.get("patches", {}), entry.get("files"))
 
 
 def shown(move: Move) -> str:
@@ -92,8 +94,10 @@ def shown(move: Move) -> str:
         shutil.copytree(ROOT / "patches/resolutions", patches / "resolutions")
         shutil.copytree(ROOT / "patches" / move.legs[0].source, patches / move.legs[0].source)
         (repo / "pyproject.toml").touch()
+        if move.without:
+            _leave_out(move.without, repo, move.legs[0].source)
         answers = [_rebased(leg, repo, dry=move.dry) for leg in move.legs]
-        lines = [*_counts(answers), "", *_verdicts(move, answers)]
+        lines = [*_counts(move, answers), "", *_verdicts(move, answers)]
         if move.files is not None:
             lines += ["", *_differences(move, patches / move.legs[-1].target)]
     return "\n".join(lines) + "\n"
@@ -119,7 +123,24 @@ def _error(ran: subprocess.CompletedProcess[str]) -> str:
     return f"{error['message']}\n{error['hint']}"
 
 
-def _counts(answers: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _leave_out(topic: str, repo: Path, tag: str) -> None:
+    """The series in a repository without the patches of a topic, and its pin made anew."""
+    folder = repo / "patches" / tag
+    series = Series.read(folder, tag)
+    if topic not in series.topics:
+        raise SystemExit(f"no patch of {tag} has the topic {topic}: take `without` out")
+    kept = [patch.file for patch in series.patches if patch.topic != topic]
+    for patch in series.patches:
+        if patch.file not in kept:
+            (folder / patch.file).unlink()
+    (folder / "series").write_text("".join(f"{file}\n" for file in kept))
+    command = [sys.executable, "-m", "vpatch", "pin", tag, "--repo", str(repo), "--json"]
+    subprocess.run(command, capture_output=True, check=True, cwd=repo)
+
+
+def _counts(move: Move, answers: Sequence[dict[str, Any]]) -> Iterator[str]:
+    if move.without:
+        yield f"Without the topic {move.without}, which {move.legs[-1].target} does not have yet."
     for answer in answers:
         counts = ", ".join(f"{count} {word}" for word, count in answer["counts"].items())
         yield f"{answer['from']} -> {answer['to']}: {len(answer['patches'])} patches: {counts}."
