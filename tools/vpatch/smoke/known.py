@@ -41,7 +41,6 @@ class Known:
 
 
 _ANYWHERE: tuple[Device, ...] = ("cpu", "cuda")
-_CPU: tuple[Device, ...] = ("cpu",)
 _GPU: tuple[Device, ...] = ("cuda",)
 _NESTED_ON_MRV2 = r"((llama|mla)-random|llama-(nested|outputs)|mla-yarn)/v2/.*"
 _IN_PIECES = r"llama-(nested|random)/v1/.*"
@@ -72,15 +71,19 @@ KNOWN = (
         r"(states|mixed-batch)/llama-outputs/v1/.*",
         _WRONG_STATES,
     ),
-    # V1 puts the prompt's very last token behind each part of it. Of the releases whose series mend
-    # this (v0.26.0, v0.32.0, v0.33.0) it was seen on this one only.
+    # V1 puts the prompt's very last token behind each part of it.
     Known(
-        ("0.32.0",),
-        _CPU,
+        ("0.26.0", "0.32.0", "0.33.0"),
+        _ANYWHERE,
         rf"inputs/{_IN_PIECES}",
         r"rows embed something else.*[1-9]\d* at the end of a part of a prompt",
     ),
-    Known(("0.32.0",), _CPU, rf"guesses/{_IN_PIECES}", r"guesses as its definition's"),
+    Known(
+        ("0.26.0", "0.32.0", "0.33.0"),
+        _ANYWHERE,
+        rf"guesses/{_IN_PIECES}",
+        r"guesses as its definition's",
+    ),
     # Without YaRN a drafter with MLA dies; later, with the states of id 0, or of too few ids.
     Known(("0.26.0",), _GPU, r"starts/mla-plain/.*", r"KeyError: 'factor'"),
     Known(("0.33.0",), _GPU, r"starts/mla-plain/v1/.*", r"'Tensor' and 'NoneType'"),
