@@ -242,6 +242,8 @@ def test_a_part_of_a_tier_proves_nothing_but_what_fails() -> None:
     assert found.word == "patched"
     assert "a part of tier core (--check ids)" in found.proofs[0].line
     assert found.as_dict()["proven"][0]["only"] == ["ids"]
+    many = cell(stored(2, only=("ids", "states", "greedy", "starts", "inputs")))
+    assert "(--check ids --check states --check greedy and 2 more)" in many.proofs[0].line
     assert cell(part, stored(1)).label == "proven for revision 1"
     assert cell(part, stored(2, when="2026-11-28")).label == "proven GPU core"
     assert cell(stored(2, "fail", only=("ids",))).word == "broken"

@@ -19,7 +19,7 @@ MEANING: Mapping[Word, str] = {
     "unknown": "nothing was looked at",
 }
 _DEVICES = {"cpu": "CPU", "cuda": "GPU"}
-_NAMED = 4
+_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,9 @@ class Proof:
 def _tier(report: StoredReport) -> str:
     if not report.only:
         return f"tier {report.tier}"
-    return f"a part of tier {report.tier} ({' '.join(f'--check {one}' for one in report.only)})"
+    named = " ".join(f"--check {one}" for one in report.only[:_NAMED])
+    more = len(report.only) - _NAMED
+    return f"a part of tier {report.tier} ({named}{f' and {more} more' if more > 0 else ''})"
 
 
 @dataclass(frozen=True)
