@@ -31,7 +31,7 @@ def functions_of(tag: str) -> dict[str, set[str]]:
         for line in patch.diff.decode().splitlines():
             if line.startswith("+++ "):
                 file = re.fullmatch(
-                    r"\+\+\+ b/tests/v1/spec_decode/test_kimi_eagle3_(\w+)\.py", line
+                    r"\+\+\+ b/tests/v1/spec_decode/test_kimi_(?:eagle3_)?(\w+)\.py", line
                 )
                 name = file[1] if file else ""
             elif name and (test := re.match(r"\+def (test_\w+)", line)):
