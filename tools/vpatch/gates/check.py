@@ -8,6 +8,7 @@ from typing import Any
 from vpatch.garbage import uncollected
 from vpatch.gates import (
     attention,
+    collection,
     drafter,
     drafting,
     extraction,
@@ -46,6 +47,7 @@ GATES: tuple[Gate, ...] = (
     *ids.OPTIONS,
     *parallel.OPTIONS,
     *extraction.OPTIONS,
+    *collection.OPTIONS,
     *protocol.GATES,
     *names.GATES,
     *words.GATES,

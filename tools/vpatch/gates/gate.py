@@ -50,6 +50,7 @@ class Found:
         when: When it comes; ``never``: a wrong result without a word.
         note: One sentence for people.
         unread: Of one that does not apply: only because its code could not be read.
+        absent: Of one that fails: the tree has nothing at all of what is asked about.
     """
 
     word: Word
@@ -58,6 +59,7 @@ class Found:
     when: When = "never"
     note: str = ""
     unread: bool = False
+    absent: bool = False
 
 
 Check = Callable[["Subject"], Found]

@@ -86,6 +86,11 @@ class Tree:
     _parts: dict[int, tuple[_Part, ...]] = field(init=False, repr=False, default_factory=dict)
     _found: dict[tuple[bytes, str], bool] = field(init=False, repr=False, default_factory=dict)
 
+    @property
+    def root(self) -> Path | None:
+        """The folder above ``vllm``; None of a tree in the mirror."""
+        return self._source if isinstance(self._source, Path) else None
+
     def read(self, path: str) -> bytes | None:
         """A file's bytes; None where there is no such file."""
         if path not in self.paths:
@@ -108,9 +113,7 @@ class Tree:
         if isinstance(self._source, Path):
             self._contents.update((path, _file(self._source / path)) for path in wanted)
             return
-        if not wanted:
-            return
-        blobs = self._source.read_blobs(self._blobs[path] for path in wanted)
+        blobs = self._source.read_blobs(self._blobs[path] for path in wanted) if wanted else {}
         for path in wanted:
             self._contents[path] = _bounded(blobs[self._blobs[path]], path)
 
@@ -145,8 +148,8 @@ class Tree:
         count = len(self._contents)
         if count not in self._parts:
             self._parts[count] = _parts_of(self._contents)
-        near = _part(but)
-        for part in sorted(self._parts[count], key=lambda each: (each.name != near, each.size)):
+        parts, near = self._parts[count], _part(but)
+        for part in sorted(parts, key=lambda each: (each.name != near, each.size)):
             if any(word in data for path, data in part.contents if path != but):
                 return True
         return any(self._read_and_look_for(word, folder) for folder in _NEXT)
@@ -192,8 +195,7 @@ def of_git(git: Git, tree: str, name: str) -> Tree:
         meta, _, path = entry.partition(b"\t")
         if path.endswith(b".py") and meta.startswith(b"100"):  # no links, no submodules
             blobs[path.decode("utf-8", "replace")] = meta.split()[2].decode()
-    result = Tree(name, frozenset(blobs), {}, git, blobs)
-    return _ready(result, name)
+    return _ready(Tree(name, frozenset(blobs), {}, git, blobs), name)
 
 
 def of_folder(folder: Path, name: str | None = None) -> Tree:

@@ -190,7 +190,14 @@ def _newest(current: Sequence[Proof]) -> list[tuple[Proof, StoredCheck]]:
 
 def _broken(facts: Facts, topic: str, failed: Sequence[tuple[Proof, StoredCheck]]) -> Iterator[str]:
     for gate in facts.patched.failing() if facts.patched else ():
-        if topic in _mended_in(gate, facts.carried):
+        if topic in _mended_in(gate, facts.carried) and not _unclaimed(facts, gate):
             yield f"on the patched tree: {gate.line}"
     for proof, check in failed:
         yield f"{check.name} fails ({proof.report.file}): {check.evidence}"
+
+
+def _unclaimed(facts: Facts, gate: GateSaid) -> bool:
+    """Whether it is red without the series too, which carries no topic of it: only needed."""
+    own = set(topics_of_gate(gate.name))
+    was = facts.bare.gates.get(gate.name) if facts.bare else None
+    return was is not None and was.word == "fail" and not own & facts.carried

@@ -137,6 +137,13 @@ TOPICS = (
         },
     ),
     Topic(
+        "collection",
+        "hidden states are collected as training data, beside EAGLE-3 or without",
+        gates={"collection": "the way of option, request, row and file, in the code"},
+        # What proves it is ci/collection_gpu.py, docs/collection.md: no check of the smoke.
+        checks={},
+    ),
+    Topic(
         "kimi-config",
         "a target's config.json in transformers' own schema",
         gates={"placeholder-new-schema": "the key that the new schema lacks"},

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import RenderableType
 
 from vpatch import pipeline
-from vpatch.errors import UsageError
+from vpatch.errors import FindingError, UsageError
 from vpatch.gates.answers import checked_of
 from vpatch.gates.check import GATES, Checked, check_tree
 from vpatch.gates.gate import Verdict
-from vpatch.gates.tree import of_folder, of_installation
+from vpatch.gates.tree import Tree, of_folder, of_installation
 from vpatch.patches.repo import pinned_tags
 from vpatch.pipeline import Upstream
 from vpatch.report import Report, lines, plain, table
 from vpatch.status.topics import topics_of_gate
 from vpatch.tags import parse_tag
 from vpatch.upstream.mirror import Mirror
+from vpatch.wheel.provenance import parse_provenance
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def run_folder(folder: Path) -> Report:
         UsageError: It holds none.
         HostError: A file cannot be read.
     """
-    return report([check_tree(of_folder(folder))])
+    return report([_claimed(check_tree(of_folder(folder)), ())])
 
 
 def run_installed(python: str) -> Report:
@@ -72,7 +74,19 @@ def run_installed(python: str) -> Report:
         UsageError: It has none.
         HostError: The interpreter does not run, or a file cannot be read.
     """
-    return report([check_tree(of_installation(python))])
+    tree = of_installation(python)
+    topics = _topics_in(tree)
+    checked = check_tree(tree)
+    return report([checked if topics is None else _claimed(checked, topics)])
+
+
+def _topics_in(tree: Tree) -> tuple[str, ...] | None:
+    """The topics that an installed wheel of this project says it carries; None: it is none."""
+    for path in sorted(tree.root.glob("vllm*.dist-info/vpatch.json")) if tree.root else ():
+        with suppress(OSError, FindingError):
+            patches = parse_provenance(path.read_bytes()).origin.patches
+            return tuple(dict.fromkeys(patch.topic for patch in patches))
+    return None
 
 
 def _release(
@@ -82,7 +96,9 @@ def _release(
         ready = pipeline.prepare(tag, repo, upstream, bare=bare)
         git, name = Mirror.open(upstream.cache).git, f"{tag}{' unpatched' * bare}"
         checked = checked_of(git, ready.applied.tree, name, upstream.cache)
-        return checked, _Series(tag, ready.series.topics, bare=bare)
+        topics = ready.series.topics
+        told = checked if bare else _claimed(checked, topics)
+        return told, _Series(tag, topics, bare=bare)
     if not bare:
         raise UsageError(
             f"{tag} has no series to apply",
@@ -91,6 +107,21 @@ def _release(
         )
     mirror, release = pipeline.fetch(tag, upstream, None)
     return checked_of(mirror.git, release.tree, f"{tag} unpatched", upstream.cache), None
+
+
+def _claimed(checked: Checked, topics: Collection[str]) -> Checked:
+    """What no patch claims to give is no failure of patches where the tree has nothing of it."""
+
+    def told(verdict: Verdict) -> Verdict:
+        found, own = verdict.found, topics_of_gate(verdict.gate.name)
+        if not found.absent or not own or set(own) & set(topics):
+            return verdict
+        said = " - ".join(filter(None, (found.error, found.note)))
+        note = f"no patch here has topic {' or '.join(own)}: {said}"
+        plain = replace(found, word="not-applicable", error="", when="never", note=note)
+        return replace(verdict, found=plain)
+
+    return replace(checked, verdicts=tuple(told(each) for each in checked.verdicts))
 
 
 def report(checked: Sequence[Checked], series: _Series | None = None) -> Report:
@@ -125,7 +156,8 @@ def _next_step(checked: Checked, series: _Series | None) -> Iterator[str]:
 
 def _row(verdict: Verdict) -> tuple[str, ...]:
     found, gate = verdict.found, verdict.gate
-    place = f"{found.evidence[0].file}:{found.evidence[0].line}" if found.evidence else found.note
+    seen = found.evidence and not (found.absent and not verdict.failed)
+    place = f"{found.evidence[0].file}:{found.evidence[0].line}" if seen else found.note
     when = found.when if verdict.failed else ""
     return (
         gate.name,
