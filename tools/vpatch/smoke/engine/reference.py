@@ -143,8 +143,11 @@ class Reference:
                 added = self._mlp(normed, f"{prefix}mlp.")
             stream = self._round(stream + added)
             states.append(stream)
-        logits = self._linear(self._norm(stream, "model.norm"), "lm_head")
-        return Run(torch.stack(states), logits, min(margins))
+        return Run(torch.stack(states), self.logits(stream), min(margins))
+
+    def logits(self, stream: torch.Tensor) -> torch.Tensor:
+        """[..., vocabulary]: what the last layer's output [..., hidden] says comes next."""
+        return self._linear(self._norm(stream, "model.norm"), "lm_head")
 
     def _round(self, x: torch.Tensor) -> torch.Tensor:
         return x if self._rounding is None else x.to(self._rounding).float()

@@ -106,7 +106,7 @@ def fit(student: Student, sequences: Sequences, job: Job) -> float:
             raise TimeoutError(f"{step} of {STEPS} training steps took over {job.seconds:g} s")
         for group in optimizer.param_groups:
             group["lr"] = _RATE * min(1.0, (step + 1) / _WARM_UP) * (1 - step / STEPS)
-        rows = torch.randint(SEQUENCES, (AT_ONCE,), generator=stream, device="cpu")
+        rows = torch.randint(len(states), (AT_ONCE,), generator=stream, device="cpu")
         rows = rows.to(states.device)
         logits = student.logits(states[rows, :-1], sequences.tokens[rows, 1:]) * _SHARPER
         loss = kl_div(
