@@ -271,7 +271,8 @@ def main() -> int:
         asked.out.write_text(json.dumps(found, indent=1))
     for sentence in found["wrong"]:
         print(f"FAIL {sentence}")
-    print("ok" if found["ok"] else "not ok", f"{found.get('seconds', '')}")
+    took = [f"{step} {seconds:.0f} s" for step, seconds in found.get("seconds", {}).items()]
+    print("; ".join(["ok" if found["ok"] else "not ok", *took]))
     return 0 if found["ok"] else 1
 
 
