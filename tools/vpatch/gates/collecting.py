@@ -25,6 +25,7 @@ OWN = (BUFFER, CONFIG, PROTOCOL, SCHEDULER, COLLECTOR, METRICS)
 LAYERS = (1, 4, 8)  # of a target of eight layers: the last is the last one's output
 ROWS = 5  # of the one request
 REQUEST = "r"
+MAKE = "make_collector"
 
 
 class Broken(Exception):  # noqa: N818
@@ -94,6 +95,33 @@ def method_of(of: Class, name: str) -> Function:
     if found is None:
         raise MissingPart(f"{of.name}.{name}")
     return found[1]
+
+
+def check_methods(of: Class, names: tuple[str, ...]) -> None:
+    """A class has what others call on it.
+
+    Raises:
+        Broken: It has not.
+    """
+    for name in names:
+        if not of.has(name):
+            detail = f"'{of.name}' object has no attribute '{name}'"
+            raise Broken("attribute", line(of, None), detail)
+
+
+def attrs_of(value: Value) -> Mapping[str, Value]:
+    """What is known of an instance."""
+    return value.attrs if isinstance(value, Obj) else {}
+
+
+def held_by(of: Class) -> str:
+    """The runner's attribute that its collector is in."""
+    for node in walk(of.node):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            target = node.targets[0]
+            if getattr(node.value.func, "id", "") == MAKE and isinstance(target, ast.Attribute):
+                return target.attr
+    return ""
 
 
 def check_imports(program: Program, users: tuple[str, ...]) -> None:

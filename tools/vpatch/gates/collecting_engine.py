@@ -10,7 +10,9 @@ from vpatch.gates.collecting import (
     ROWS,
     SCHEDULER,
     Broken,
+    attrs_of,
     calls_of_attribute,
+    check_methods,
     collected,
     line,
     make,
@@ -23,7 +25,7 @@ from vpatch.gates.engine import Scene, Start
 from vpatch.gates.gate import Evidence, Subject
 from vpatch.gates.modules import Function
 from vpatch.gates.registry import class_at
-from vpatch.gates.steps import mentions
+from vpatch.gates.steps import RUNNERS, mentions
 from vpatch.gates.values import Foreign, Native, Obj, Value
 from vpatch.gates.walk import walk
 
@@ -31,7 +33,16 @@ _CORE = "vllm.v1.engine.core"
 _CLIENT = "vllm.v1.engine.core_client"
 _LOGGERS = "vllm.v1.metrics.loggers"
 _SCHED = "vllm.v1.core.sched.scheduler"
-USERS = (ARGUMENTS, _CORE, _CLIENT, INPUT, _LOGGERS, _SCHED, "vllm.v1.worker.gpu_worker")
+USERS = (
+    *RUNNERS.values(),
+    ARGUMENTS,
+    _CORE,
+    _CLIENT,
+    INPUT,
+    _LOGGERS,
+    _SCHED,
+    "vllm.v1.worker.gpu_worker",
+)
 FIELDS = (
     ("vllm.v1.core.sched.output", "SchedulerOutput", "collection"),
     ("vllm.v1.outputs", "ModelRunnerOutput", "collector_report"),
@@ -50,7 +61,9 @@ def scheduler_links(subject: Subject) -> Iterator[Evidence]:
     for dotted, name, field in FIELDS:
         owner = class_at(subject.program, dotted, name)
         if field not in owner.values:
-            raise Broken("output", line(owner, None), f"'{name}' object has no attribute '{field}'")
+            raise Broken(
+                "attribute", line(owner, None), f"'{name}' object has no attribute '{field}'"
+            )
     init = method_of(of, "__init__")
     made = [e for e in walk(init) if _makes(e, "collection", "CollectionScheduler")]
     if not made:
@@ -106,13 +119,16 @@ def _lands(node: Function, call: ast.Call, into: str) -> bool:
     return any(
         mentions(each, into) and any(mentions(each, name) for name in names)
         for each in walk(node)
-        if isinstance(each, (ast.Expr, ast.Assign))
+        if isinstance(each, (ast.Expr, ast.Assign)) and call not in walk(each)
     )
 
 
 def _followed(subject: Subject) -> Evidence:
     """A request's way through the scheduler's side, which is followed as it is."""
     of = class_at(subject.program, SCHEDULER, "CollectionScheduler")
+
+    check_methods(of, ("add", "take_step", "finish", "update", "holds_back", "collects"))
+    check_methods(of, ("has_news", "report"))
 
     def ask(made: Scene) -> Value:
         run = made.run
@@ -124,18 +140,21 @@ def _followed(subject: Subject) -> Evidence:
         first = run.call(run.attribute(side, "take_step"), [{REQUEST: ROWS, "other": 3}], {})
         file = run.call(run.attribute(side, "finish"), [one], {})
         last = run.call(run.attribute(side, "take_step"), [{}], {})
-        return first.attrs, file, last.attrs, one.attrs.get("skip_reading_prefix_cache")
+        skips = one.attrs.get("skip_reading_prefix_cache")
+        return attrs_of(first), file, attrs_of(last), skips
 
     way = subject.way(_START, ask)
     place = line(of, None)
     if way.thrown is not None:
         raise Broken("scheduler", place, thrown=way.thrown, when="first step")
     first, file, last, skips = way.value
-    begun = [each.attrs["request_id"] for each in first["begin"]]
-    ended = [(e.attrs["request_id"], e.attrs["token_ids"]) for e in last["finish"]]
-    if begun != [REQUEST] or first["num_rows"] != ROWS or skips is not True:
+    begun = [attrs_of(each) for each in first.get("begin", ())]
+    ended = [attrs_of(each) for each in last.get("finish", ())]
+    rows = first.get("num_rows")
+    if [e.get("request_id") for e in begun] != [REQUEST] or rows != ROWS or skips is not True:
         raise Broken("add", place)
-    if ended != [(REQUEST, [7, 8, 9])] or file != f"{first['begin'][0].attrs['name']}.safetensors":
+    told = [(each.get("request_id"), each.get("token_ids")) for each in ended]
+    if told != [(REQUEST, [7, 8, 9])] or file != f"{begun[0].get('name')}.safetensors":
         raise Broken("finish", place)
     return place
 

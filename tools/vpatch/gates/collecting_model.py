@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -12,8 +12,10 @@ from vpatch.gates.collecting import (
     BUFFER,
     COLLECTOR,
     LAYERS,
+    MAKE,
     Broken,
     collected,
+    held_by,
     line,
     method_of,
     module_at,
@@ -22,7 +24,7 @@ from vpatch.gates.collecting import (
 from vpatch.gates.engine import LAYERS as COUNT
 from vpatch.gates.engine import WIDTH, Runner, Scene, Start
 from vpatch.gates.gate import Evidence, Subject
-from vpatch.gates.modules import Module
+from vpatch.gates.modules import Module, Program
 from vpatch.gates.registry import MODELS, class_at
 from vpatch.gates.stand_ins import states
 from vpatch.gates.steps import (
@@ -33,7 +35,6 @@ from vpatch.gates.values import UNKNOWN, Code, Native, Obj, Tensor, Value
 from vpatch.gates.walk import walk
 
 _ALLOCATE = "allocate_hidden_states_buffer"
-_COLLECTOR = "hidden_states_collector"
 _START = Start(place="top")
 
 
@@ -49,14 +50,14 @@ def model_links(subject: Subject, runner: Runner) -> Iterator[Evidence]:
     place = line(*found[0]) if found else line(of, None)
     if not found:
         raise Broken("collector", place)
-    for drafts in (False, True):
+    for drafts in (True, False):
         way = subject.way(_START, partial(_loaded, runner=runner, drafts=drafts))
         if way.thrown is not None:
             where = subject.evidence(way.thrown.place)
             raise Broken("load", where, thrown=way.thrown, when="after load")
         _judge(subject, place, way.value, drafts=drafts)
     yield place
-    yield _layer_writes(subject)
+    yield _layer_writes(subject, way.value[2], way.value[1])
     buffer = module_at(subject.program, BUFFER)
     yield line(buffer, buffer.functions.get(_ALLOCATE), f"def {_ALLOCATE}")
 
@@ -70,7 +71,7 @@ def _setting_up(of: Class) -> list[tuple[Module, ast.stmt]]:
     return [
         (owner.module, each)
         for each in steps_of(node.body)
-        if mentions(each, _ALLOCATE) or mentions(each, "make_collector") or _by_method(of, each)
+        if mentions(each, _ALLOCATE) or mentions(each, MAKE) or _by_method(of, each)
     ]
 
 
@@ -79,9 +80,7 @@ def _by_method(of: Class, node: ast.stmt) -> bool:
     names = {each.func.attr for each in calls}
     inner = (of.method(name) for name in names)
     return any(
-        mentions(one[1], _ALLOCATE) or mentions(one[1], "make_collector")
-        for one in inner
-        if one is not None
+        mentions(one[1], _ALLOCATE) or mentions(one[1], MAKE) for one in inner if one is not None
     )
 
 
@@ -107,7 +106,7 @@ def _loaded(made: Scene, *, runner: Runner, drafts: bool) -> Value:
         **made.run.known,
         **own_names(made.run),
         "HiddenStatesCollector": Native("collector", collector),
-        "write_hidden_states": Native("write", lambda _run, *args: written.append(args)),
+        _write(made.program): Native("write", lambda _run, *args: written.append(args)),
         "RMSNorm": Native(
             "RMSNorm", lambda _run, *_a, **_k: Obj(None, "RMSNorm", {"__call__": _NORM})
         ),
@@ -137,8 +136,8 @@ def _loaded(made: Scene, *, runner: Runner, drafts: bool) -> Value:
     rest = {"intermediate_tensors": None, "inputs_embeds": None}
     tokens = Tensor("positions", (states("e").shape[0],), "torch.int64")
     made.run.call(target, [UNKNOWN, tokens], rest)
-    buffer = made.run.attribute_or(target, "hidden_states_buffer", None)
-    return actor.attrs.get(_COLLECTOR), readers, buffer, inner, written
+    collector_of = actor.attrs.get(held_by(of))
+    return collector_of, readers[-1] if readers else None, inner, written
 
 
 def _norm(run: Any, value: Value, *residual: Value) -> Value:
@@ -161,10 +160,10 @@ _NORM = Native("norm", _norm)
 
 
 def _judge(subject: Subject, place: Evidence, found: Value, *, drafts: bool) -> None:
-    collector, readers, buffer, inner, written = found
+    collector, buffer, inner, written = found
     if not isinstance(collector, Obj):
         raise Broken("collector", place)
-    if not isinstance(buffer, Obj) or readers[-1] is not buffer:
+    if not isinstance(buffer, Obj) or inner is None:
         raise Broken("buffer", place)
     layers = buffer.attrs.get("layers", ())
     wanted = {1, 3, 7, *LAYERS} if drafts else set(LAYERS)
@@ -173,17 +172,21 @@ def _judge(subject: Subject, place: Evidence, found: Value, *, drafts: bool) -> 
     kept = buffer.attrs.get("tensor")
     where = _model_place(subject)
     for number in range(COUNT):
-        layer = inner.attrs["layers"][number].attrs
-        own = (layer.get("hidden_states_buffer"), layer.get("hidden_states_column"))
-        if number not in wanted and own[0] is not None:
+        own = inner.attrs["layers"][number].attrs.values()
+        writes = any(each is kept for each in own)
+        if number not in wanted and writes:
             raise Broken("columns", where, f"layer {number} writes, and nobody asked for it")
-        if number in wanted and (own[0] is not kept or own[1] != layers.index(number) * WIDTH):
+        if number in wanted and not (writes and _has(own, layers.index(number) * WIDTH)):
             raise Broken("columns", where, f"layer {number} has not its columns of the buffer")
     last = COUNT - 1
     stream = {f"(a{last} + r{last})", f"(r{last} + a{last})"}
     column = layers.index(COUNT) * WIDTH
     if not any(_is_write(each, stream, kept, column) for each in written):
         raise Broken("written", where, "the last layer's output is not")
+
+
+def _has(values: Iterable[Value], number: int) -> bool:
+    return any(type(each) is int and each == number for each in values)
 
 
 def _is_write(args: tuple[Value, ...], stream: set[str], kept: Value, column: int) -> bool:
@@ -196,11 +199,14 @@ def _model_place(subject: Subject) -> Evidence:
     return line(of, found[1] if found else None, f"{of.name}.use_hidden_states_buffer")
 
 
-def _layer_writes(subject: Subject) -> Evidence:
+def _layer_writes(subject: Subject, inner: Obj, buffer: Obj) -> Evidence:
     """A layer writes what it takes in, before its second norm adds to that in place."""
     of = class_at(subject.program, f"{MODELS}.deepseek_v2", "DeepseekV2DecoderLayer")
     node = method_of(of, "forward")
-    buffer = Tensor("buffer")
+    number = LAYERS[1]
+    loaded, kept = inner.attrs["layers"][number].attrs, buffer.attrs["tensor"]
+    column = buffer.attrs["layers"].index(number) * WIDTH
+    name = _write(subject.program)
 
     def ask(made: Scene) -> Value:
         written: list[Value] = []
@@ -209,17 +215,11 @@ def _layer_writes(subject: Subject) -> Evidence:
             late = any(state is each for each in run.overwritten)
             written.append((state, late, *rest))
 
-        made.run.known = {**made.run.known, "write_hidden_states": Native("write", write)}
+        made.run.known = {**made.run.known, name: Native("write", write)}
         norm = Obj(None, "RMSNorm", {"__call__": _NORM})
-        layer = Obj(of, of.name, {
-            "hidden_states_buffer": buffer,
-            "hidden_states_column": 3 * WIDTH,
-            "layer_idx": 4,
-            "use_mha": False,
-            "use_sequence_parallel_moe": False,
-            "input_layernorm": norm,
-            "post_attention_layernorm": norm,
-        })  # fmt: skip
+        own = {each: value for each, value in loaded.items() if each != "__call__"}
+        norms = {"input_layernorm": norm, "post_attention_layernorm": norm}
+        layer = Obj(of, of.name, {**own, **norms, "layer_idx": number})
         given = [Tensor("positions", (5,), "torch.int64"), states("a"), states("r")]
         made.run.call(Code(of.module, node, of), [layer, *given], {})
         return written
@@ -232,11 +232,16 @@ def _layer_writes(subject: Subject) -> Evidence:
     if len(way.value) != 1:
         raise Broken("written", place, f"a layer writes {len(way.value)} times")
     state, late, *rest = way.value[0]
-    if late or not _is_write((state, *rest), stream, buffer, 3 * WIDTH):
+    if late or not _is_write((state, *rest), stream, kept, column):
         raise Broken("written", place, f"a layer's column holds {_text(state)}")
-    writes = next((e for e in walk(node) if _is_writing(e)), None)
-    return line(of, writes, "write_hidden_states(states, ...)")
+    calls = (each for each in walk(node) if isinstance(each, ast.Call))
+    writes = next((each for each in calls if getattr(each.func, "id", "") == name), None)
+    return line(of, writes, f"{name}(states, ...)")
 
 
-def _is_writing(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and getattr(node.func, "id", "") == "write_hidden_states"
+def _write(program: Program) -> str:
+    """What the target's module calls to write."""
+    module = module_at(program, f"{MODELS}.deepseek_v2")
+    functions = module_at(program, BUFFER).functions
+    named = (n for n, each in module.imports.items() if each.module == BUFFER and n in functions)
+    return next(named, "write_hidden_states")

@@ -12,7 +12,10 @@ from vpatch.gates.collecting import (
     REQUEST,
     ROWS,
     Broken,
+    attrs_of,
     calls_of_attribute,
+    check_methods,
+    held_by,
     line,
     method_of,
     own_names,
@@ -28,7 +31,6 @@ from vpatch.gates.steps import mentions, reaches, run_statements, runner_class
 from vpatch.gates.values import UNKNOWN, Code, Native, Obj, Tensor, Value
 from vpatch.gates.walk import walk
 
-_HELD = "hidden_states_collector"
 _WORKER = "vllm.v1.worker.gpu_worker"
 _SAMPLES = {"_sample", "sample"}
 _LATER = ("propose_draft_token_ids", "propose", "speculator")
@@ -54,7 +56,7 @@ def runner_links(subject: Subject, runner: Runner) -> Iterator[Evidence]:
         raise Broken("snapshot", line(of, node, f"{of.name}.sample_tokens"))
     _snapshot(subject, of, taken[0])
     yield line(of, taken[0])
-    reports = list(calls_of_attribute(node, _HELD, "report"))
+    reports = list(calls_of_attribute(node, held_by(of), "report"))
     if not reports or not any(_is_handed(each, "collector_report") for each in walk(node)):
         raise Broken("report", line(of, node, f"{of.name}.sample_tokens"))
     yield line(of, reports[0])
@@ -98,7 +100,7 @@ def _snapshot(subject: Subject, of: Class, statement: ast.stmt) -> None:
         )  # fmt: skip
         collector = Obj(None, "HiddenStatesCollector", {"snapshot": Native("snapshot", snapshot)})
         actor = Obj(of, of.name, {
-            _HELD: collector,
+            held_by(of): collector,
             "input_batch": batch,
             "positions": positions,
             "input_ids": Obj(None, "CpuGpuBuffer", {"gpu": tokens}),
@@ -161,7 +163,8 @@ def _asked(subject: Subject, of: Class, name: str) -> None:
     def ask(made: Scene) -> Value:
         seen: list[str] = []
         collector = _collector(made, seen)
-        runner = Obj(None, "GPUModelRunner", {_HELD: collector})
+        held = held_by(runner_class(made.program, "v1"))
+        runner = Obj(None, "GPUModelRunner", {held: collector})
         worker = Obj(of, of.name, {"model_runner": runner})
         one = Obj(None, "Finish", {"request_id": REQUEST})
         news = Obj(None, step.name, {**step.attrs, "finish": [one]})
@@ -187,6 +190,7 @@ def collector_links(subject: Subject) -> Iterator[Evidence]:
         Broken: They do not.
     """
     of = class_at(subject.program, COLLECTOR, "HiddenStatesCollector")
+    check_methods(of, ("begin_step", "snapshot", "report", "flush", "close"))
 
     def ask(made: Scene) -> Value:
         seen: list[str] = []
@@ -206,7 +210,7 @@ def collector_links(subject: Subject) -> Iterator[Evidence]:
     seen, report = way.value
     if seen != ["put", "rows r 5"]:
         raise Broken("rows", place)
-    if not isinstance(report, Obj) or report.attrs.get("steps_rows") != ROWS:
+    if attrs_of(report).get("steps_rows") != ROWS:
         raise Broken("report", line(of, method_of(of, "report"), f"{of.name}.report"))
     yield place
 
@@ -218,7 +222,8 @@ def _collector(made: Scene, seen: list[str]) -> Obj:
         seen.append("put")
 
     def put_rows(_run: object, rows: Value, _ready: Value) -> None:
-        seen.extend(f"rows {name} {count}" for name, count in rows.attrs["requests"])
+        requests = attrs_of(rows).get("requests", ())
+        seen.extend(f"rows {name} {count}" for name, count in requests)
 
     def flush(_run: object, _timeout: Value) -> bool:
         seen.append("flush")

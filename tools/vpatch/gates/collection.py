@@ -89,7 +89,7 @@ def _words(link: str, detail: str, evidence: Evidence, *, absent: bool = False) 
             "after load",
             "the model gets no buffer before its collector is made",
         ),
-        "output": (f"AttributeError: {detail}", "first step", ""),
+        "attribute": (f"AttributeError: {detail}", "first step", ""),
         "flush": (
             f"NotImplementedError: Method '{detail}' is not implemented.",
             "first step",
