@@ -299,7 +299,9 @@ MUTANTS = [
 def test_what_breaks_it_is_red(
     whole: Tree, parsed: dict[str, Module | None], file: str, old: str, new: str, text: str
 ) -> None:
-    others = {name: each for name, each in parsed.items() if each and each.path != f"vllm/{file}"}
+    others: dict[str, Module | None] = {
+        name: each for name, each in parsed.items() if each and each.path != f"vllm/{file}"
+    }
     found = ask(changed(whole, file, old, new), others)
     assert found.word == "fail"
     assert found.evidence

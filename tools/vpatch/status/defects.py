@@ -16,7 +16,7 @@ from vpatch.patches.series import Series
 PAGE = Path("docs/defects.md")
 _MOST = 1 << 20
 _TEST = re.compile(r"`(\w+)::(\w+)`")
-_FILE = re.compile(r"\+\+\+ b/tests/v1/spec_decode/test_kimi_eagle3_(\w+)\.py")
+_FILE = re.compile(r"\+\+\+ b/tests/v1/spec_decode/test_kimi_(?:eagle3_)?(\w+)\.py")
 _FUNCTION = re.compile(r"\+def (test_\w+)")
 _CELLS = 5
 

@@ -197,7 +197,8 @@ def _broken(facts: Facts, topic: str, failed: Sequence[tuple[Proof, StoredCheck]
 
 
 def _unclaimed(facts: Facts, gate: GateSaid) -> bool:
-    """Whether it is red without the series too, which carries no topic of it: only needed."""
+    """Whether the tree has nothing of it, and the series no topic of it: only needed."""
     own = set(topics_of_gate(gate.name))
-    was = facts.bare.gates.get(gate.name) if facts.bare else None
-    return was is not None and was.word == "fail" and not own & facts.carried
+    return (
+        facts.patched is not None and gate.name in facts.patched.absent and not own & facts.carried
+    )

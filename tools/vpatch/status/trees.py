@@ -14,9 +14,14 @@ from vpatch.git import Git
 
 @dataclass(frozen=True)
 class TreeSaid:
-    """All gates on a tree, by name."""
+    """All gates on a tree, by name.
+
+    Attributes:
+        absent: Those that are red because the tree has nothing at all of what they ask about.
+    """
 
     gates: Mapping[str, GateSaid]
+    absent: frozenset[str] = frozenset()
 
     def failing(self) -> tuple[GateSaid, ...]:
         """Those that are red."""
@@ -40,4 +45,5 @@ def gates_on(git: Git, tree: str, name: str, kept: Path) -> TreeSaid:
         HostError: git failed.
     """
     checked = checked_of(git, tree, name, kept)
-    return TreeSaid({one.gate.name: said(one) for one in checked.verdicts})
+    absent = frozenset(one.gate.name for one in checked.verdicts if one.found.absent)
+    return TreeSaid({one.gate.name: said(one) for one in checked.verdicts}, absent)
