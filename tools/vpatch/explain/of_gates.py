@@ -27,9 +27,9 @@ WHEN: Mapping[str, str] = {
     "first step": "at the first step",
     "never": "never: a wrong result",
 }
-_ERRORS = ("Error: ", "Exception: ", "Model architectures ")
+_ERRORS = ("Error: ", "Exception: ", "Model architectures ", "error: unrecognized ")
 # Nothing but the kind is fixed, where what is filled in is no text of ours either.
-_ONLY_A_KIND = re.compile(rf"(?:Type|Name|Attribute)Error: {GAP}*")
+_ONLY_A_KIND = re.compile(rf"(?:Type|Name|Attribute|Import)Error: {GAP}*")
 _PACKAGE = "vpatch.gates"
 _BY_NAME = {gate.name: gate for gate in GATES}
 

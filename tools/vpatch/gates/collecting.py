@@ -139,7 +139,7 @@ def check_imports(program: Program, users: tuple[str, ...]) -> None:
             if imported.name is not None and not source.defines(imported.name):
                 text = f"cannot import name '{imported.name}' from '{imported.module}'"
                 evidence = Evidence(module.path, _line_of(module, imported.name), text)
-                raise Broken("import", evidence, f"'{imported.name}' from '{imported.module}'")
+                raise Broken("import", evidence, text)
 
 
 def _line_of(module: Module, name: str) -> int:

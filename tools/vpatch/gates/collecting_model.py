@@ -164,7 +164,7 @@ def _judge(subject: Subject, place: Evidence, found: Value, *, drafts: bool) -> 
     if not isinstance(collector, Obj):
         raise Broken("collector", place)
     if not isinstance(buffer, Obj) or inner is None:
-        raise Broken("buffer", place)
+        raise Broken("buffer", place, "'NoneType' object has no attribute 'tensor'")
     layers = buffer.attrs.get("layers", ())
     wanted = {1, 3, 7, *LAYERS} if drafts else set(LAYERS)
     if not isinstance(layers, tuple) or set(layers) != wanted:

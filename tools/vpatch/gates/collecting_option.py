@@ -27,7 +27,7 @@ from vpatch.gates.gate import Evidence, Subject
 from vpatch.gates.modules import Function
 from vpatch.gates.registry import class_at
 from vpatch.gates.steps import mentions
-from vpatch.gates.values import Code, Native, Value
+from vpatch.gates.values import Code, Native, Obj, Thrown, Value
 from vpatch.gates.walk import walk
 
 ARGUMENTS = "vllm.engine.arg_utils"
@@ -63,9 +63,27 @@ def option_links(subject: Subject) -> Iterator[Evidence]:
         if each.arg == OPTION and ast.unparse(each.value) == f"self.{OPTION}"
     ]
     if not handed:
-        raise Broken("handed", line(arguments, makes, "def create_engine_config"))
+        place = line(arguments, makes, "def create_engine_config")
+        raise Broken("handed", place, thrown=_unasked(subject), when="first step")
     yield line(arguments, handed[0].value)
     yield from _verified(subject, whole)
+
+
+def _unasked(subject: Subject) -> Thrown | None:
+    """What a request is told that asks an engine which has no such option set."""
+    of = class_at(subject.program, INPUT, "InputProcessor")
+
+    def ask(made: Scene) -> Value:
+        made.run.known = {**made.run.known, **own_names(made.run)}
+        config = Obj(None, "VllmConfig", {OPTION: None})
+        actor = Obj(of, of.name, {"vllm_config": config})
+        params = Obj(None, "SamplingParams", {"extra_args": {"collect_hidden_states": True}})
+        for each in of.methods.values():
+            if mentions(each, OPTION):
+                made.run.call(Code(of.module, each, of), [actor, params], {})
+        return None
+
+    return subject.way(_START, ask).thrown
 
 
 def _verified(subject: Subject, whole: Class) -> Iterator[Evidence]:

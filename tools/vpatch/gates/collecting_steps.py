@@ -143,7 +143,7 @@ def worker_links(subject: Subject) -> Iterator[Evidence]:
     for name in ("flush_hidden_states", "tell_hidden_states_collector"):
         found = of.method(name)
         if found is None:
-            raise Broken("flush", line(of, None), name)
+            raise Broken(name.partition("_")[0], line(of, None))
         _asked(subject, of, name)
         yield line(of, found[1], f"def {name}")
 

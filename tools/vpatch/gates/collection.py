@@ -33,7 +33,11 @@ def _collects(subject: Subject) -> Found:
             return Found("fail", (broken.evidence, *found.evidence), found.error, found.when)
         return _words(broken.link, broken.detail, broken.evidence)
     except MissingPart as missing:
-        return _words("import", f"'{missing}'", Evidence(_ARGUMENTS, 1, f"there is no {missing}"))
+        return _words(
+            "import",
+            f"cannot import name '{missing}'",
+            Evidence(_ARGUMENTS, 1, f"there is no {missing}"),
+        )
 
 
 _NOTE = "files, the ring and kernels are not read"
@@ -63,17 +67,13 @@ def _links(subject: Subject) -> Iterator[Evidence]:
 def _words(link: str, detail: str, evidence: Evidence, *, absent: bool = False) -> Found:
     """What a user gets of a link that does not hold."""
     serve = "error: unrecognized arguments: --hidden-states-collection"
-    unasked = (
-        "ValueError: collect_hidden_states is set, but this engine does not collect hidden "
-        "states; start it with --hidden-states-collection."
-    )
     lost = f"no rows are collected: {detail or 'nothing asks for them'}"
     said: dict[str, tuple[str, When, str]] = {
         "option": (
             "TypeError: EngineArgs.__init__() got an unexpected keyword argument "
             "'hidden_states_collection'",
             "config",
-            f"so says LLM(...); vllm serve: {serve}",
+            " ".join(("so says LLM(...); vllm serve:", serve)),
         ),
         "flag": (serve, "config", "LLM(...) takes it, vllm serve does not"),
         "field": (
@@ -81,17 +81,21 @@ def _words(link: str, detail: str, evidence: Evidence, *, absent: bool = False) 
             "config",
             "",
         ),
-        "import": (f"ImportError: cannot import name {detail}", "config", ""),
-        "handed": (unasked, "first step", "the option does not arrive at the engine's config"),
+        "import": (f"ImportError: {detail}", "config", ""),
         "unrefused": ("", "never", "layers that are not there are not refused"),
         "buffer": (
-            "AttributeError: 'NoneType' object has no attribute 'tensor'",
+            f"AttributeError: {detail}",
             "after load",
             "the model gets no buffer before its collector is made",
         ),
         "attribute": (f"AttributeError: {detail}", "first step", ""),
         "flush": (
-            f"NotImplementedError: Method '{detail}' is not implemented.",
+            "NotImplementedError: Method 'flush_hidden_states' is not implemented.",
+            "first step",
+            "",
+        ),
+        "tell": (
+            "NotImplementedError: Method 'tell_hidden_states_collector' is not implemented.",
             "first step",
             "",
         ),
