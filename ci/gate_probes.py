@@ -106,6 +106,8 @@ PROBES = (
           refuses=True, why={"v0.32.0": _OTHER_CAUSE}),
     Probe("decode-context-parallel", why=dict.fromkeys(_ALL, _TWO)),
     Probe("drafter-attention", why=dict.fromkeys(_ALL, "MRV2 and CUDA graphs, on a Hopper GPU")),
+    Probe("collection", ("llama-nested",),
+          options={"hidden_states_collection": {"dir": "/dev/null", "layers": [1]}}),
     Probe("extraction", why=dict.fromkeys(_ALL, "a connector that stores states")),
     Probe("cache-key", why=dict.fromkeys(_ALL, "two compiled starts that share a cache")),
 )  # fmt: skip

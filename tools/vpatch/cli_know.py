@@ -115,7 +115,8 @@ def check(
     Its code is read, not run: configs are checked, target and drafter built, layers set, a step
     computed, all with names in place of numbers. Each gate that fails is told with the error that
     a user would get, when, the line, and what mends it. Without a TAG all pinned releases are
-    checked. Exit 1 if a gate fails.
+    checked. Exit 1 if a gate fails; what a release has nothing of, and no topic of its series
+    claims to give, is told, and is no failure.
     """
     from vpatch.verbs import check as verb
 

@@ -137,17 +137,17 @@ TOPICS = (
         },
     ),
     Topic(
+        "kimi-config",
+        "a target's config.json in transformers' own schema",
+        gates={"placeholder-new-schema": "the key that the new schema lacks"},
+        checks={r"(starts|ids|states|guesses|greedy)/new-schema/.*": "such a target starts"},
+    ),
+    Topic(
         "collection",
         "hidden states are collected as training data, beside EAGLE-3 or without",
         gates={"collection": "the way of option, request, row and file, in the code"},
         # What proves it is ci/collection_gpu.py, docs/collection.md: no check of the smoke.
         checks={},
-    ),
-    Topic(
-        "kimi-config",
-        "a target's config.json in transformers' own schema",
-        gates={"placeholder-new-schema": "the key that the new schema lacks"},
-        checks={r"(starts|ids|states|guesses|greedy)/new-schema/.*": "such a target starts"},
     ),
 )
 BY_NAME: Mapping[str, Topic] = {topic.name: topic for topic in TOPICS}
