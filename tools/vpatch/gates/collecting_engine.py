@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from vpatch.gates.classes import Class
 from vpatch.gates.collecting import (
     REQUEST,
     ROWS,
@@ -25,7 +26,7 @@ from vpatch.gates.engine import Scene, Start
 from vpatch.gates.gate import Evidence, Subject
 from vpatch.gates.modules import Function
 from vpatch.gates.registry import class_at
-from vpatch.gates.steps import RUNNERS, mentions
+from vpatch.gates.steps import RUNNERS, mentions, run_statements
 from vpatch.gates.values import Foreign, Native, Obj, Value
 from vpatch.gates.walk import walk
 
@@ -65,8 +66,8 @@ def scheduler_links(subject: Subject) -> Iterator[Evidence]:
                 "attribute", line(owner, None), f"'{name}' object has no attribute '{field}'"
             )
     init = method_of(of, "__init__")
-    made = [e for e in walk(init) if _makes(e, "collection", "CollectionScheduler")]
-    if not made:
+    made = [e for e in init.body if any(_is_side(each) for each in walk(e))]
+    if not made or not _begun(subject, of, made):
         raise Broken("scheduler", line(of, init, "Scheduler.__init__"))
     yield line(of, made[0])
     for method, name, into in _CALLS:
@@ -79,6 +80,24 @@ def scheduler_links(subject: Subject) -> Iterator[Evidence]:
     if not any(_gives(each, "collector_report", "collection") for each in walk(stats)):
         raise Broken("metrics", line(of, stats, "Scheduler.make_stats"))
     yield _followed(subject)
+
+
+def _is_side(node: ast.AST) -> bool:
+    return _makes(node, "collection", "CollectionScheduler")
+
+
+def _begun(subject: Subject, of: Class, made: list[ast.stmt]) -> bool:
+    """Whether a scheduler has the collection's side where the option is given."""
+
+    def ask(scene: Scene) -> Value:
+        scene.run.known = {**scene.run.known, **own_names(scene.run)}
+        actor = Obj(of, of.name, {})
+        names: dict[str, Value] = {"self": actor, "*self": actor, "vllm_config": collected(scene)}
+        for statement in made:
+            run_statements(scene, of.module, of, [statement], names)
+        return actor.attrs.get("collection")
+
+    return isinstance(subject.way(_START, ask).value, Obj)
 
 
 # Method, what it calls, and where the result has to arrive.
@@ -182,7 +201,9 @@ def engine_links(subject: Subject) -> Iterator[Evidence]:
     core = class_at(subject.program, _CORE, "EngineCore")
     flush = method_of(core, "collective_rpc")
     tells = list(calls_of_attribute(flush, "collection", "take_step"))
-    if not tells or not any(says(each, "flush_hidden_states") for each in walk(flush)):
+    passed = list(calls_of_attribute(flush, "model_executor", "collective_rpc"))
+    asked = any(says(each, "flush_hidden_states") for each in walk(flush))
+    if not tells or not asked or not any(mentions(each, "kwargs") for each in passed):
         raise Broken("told", line(core, flush, "EngineCore.collective_rpc"), "a flush")
     yield line(core, tells[0])
     client = class_at(subject.program, _CLIENT, "InprocClient")

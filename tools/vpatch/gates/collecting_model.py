@@ -220,20 +220,22 @@ def _layer_writes(subject: Subject, inner: Obj, buffer: Obj) -> Evidence:
         own = {each: value for each, value in loaded.items() if each != "__call__"}
         norms = {"input_layernorm": norm, "post_attention_layernorm": norm}
         layer = Obj(of, of.name, {**own, **norms, "layer_idx": number})
-        given = [Tensor("positions", (5,), "torch.int64"), states("a"), states("r")]
-        made.run.call(Code(of.module, node, of), [layer, *given], {})
+        given = [Tensor("positions", (5,), "torch.int64"), states("a")]
+        for residual in (states("r"), None):  # layer 0 takes in no residual
+            made.run.call(Code(of.module, node, of), [layer, *given, residual], {})
         return written
 
     way = subject.way(_START, ask)
     place = line(of, node, f"{of.name}.forward")
     if way.thrown is not None:
         raise Broken("load", place, thrown=way.thrown, when="first step")
-    stream = {"(a + r)", "(r + a)"}
-    if len(way.value) != 1:
-        raise Broken("written", place, f"a layer writes {len(way.value)} times")
-    state, late, *rest = way.value[0]
-    if late or not _is_write((state, *rest), stream, kept, column):
-        raise Broken("written", place, f"a layer's column holds {_text(state)}")
+    if len(way.value) != 2:  # noqa: PLR2004 - once each
+        raise Broken("written", place, f"two layers write {len(way.value)} times")
+    for (state, late, *rest), stream in zip(
+        way.value, ({"(a + r)", "(r + a)"}, {"a"}), strict=True
+    ):
+        if late or not _is_write((state, *rest), stream, kept, column):
+            raise Broken("written", place, f"a layer's column holds {_text(state)}")
     calls = (each for each in walk(node) if isinstance(each, ast.Call))
     writes = next((each for each in calls if getattr(each.func, "id", "") == name), None)
     return line(of, writes, f"{name}(states, ...)")
