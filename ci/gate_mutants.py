@@ -90,7 +90,7 @@ class Checker:
         for name, module in parsed.items():
             if module is not None and (mutant is None or module.path != mutant.path):
                 self._parsed.setdefault(name, module)
-        return [each.gate.name for each in checked.failed]
+        return [each.gate.name for each in checked.failed if not each.found.absent]
 
 
 def _changed(tree: Tree, mutant: Mutant) -> dict[str, bytes]:

@@ -17,8 +17,7 @@ from vpatch.gates.check import Checked, check_tree
 # What a small vLLM does not have, and the gates say so.
 _LACKS = {
     "drafter-mla", "ids-layer-ids", "ids-numbering", "ids-refused", "states-float16",
-    "decode-context-parallel", "drafter-weights", "cache-key",
-}  # fmt: skip
+    "decode-context-parallel", "drafter-weights", "cache-key", "collection"}  # fmt: skip
 
 _RUNNER = "v1/worker/gpu_model_runner.py"
 _PROPOSER = "v1/spec_decode/eagle.py"
