@@ -113,10 +113,10 @@ def test_what_is_put_into_another_scope_is_a_concern(release_cache: Path) -> Non
 
 
 def test_the_guard_takes_little_time(release_cache: Path) -> None:
-    """Less than reading the files by git alone: a series of fifty patches in well under 1 s."""
+    """Of a processor, for a file that a patch changes: no more than git takes to hand it over."""
     every = list(changes(release_cache))
     start = process_time()
     for change in every:
         guarded("p", [change])
     assert len(every) > 30
-    assert process_time() - start < 1
+    assert process_time() - start < 0.02 * len(every)
