@@ -119,4 +119,4 @@ def test_the_guard_takes_little_time(release_cache: Path) -> None:
     for change in every:
         guarded("p", [change])
     assert len(every) > 30
-    assert process_time() - start < 0.02 * len(every)
+    assert process_time() - start < 0.05 * len(every)
