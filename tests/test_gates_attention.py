@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from gates_trees import Trees, changed, trees
 from vpatch.gates.check import GATES
 from vpatch.gates.gate import Found, Subject, judge, not_silent
 from vpatch.gates.modules import Program
-from vpatch.gates.tree import Tree, of_git
+from vpatch.gates.tree import Tree
 from vpatch.patches.repo import pinned_tags
-from vpatch.pipeline import Upstream, fetch, prepare
-from vpatch.progress import SilentProgress
-from vpatch.upstream.mirror import Mirror
 
 pytestmark = pytest.mark.network
 
@@ -24,35 +20,16 @@ GATE = next(each for each in GATES if each.name == "drafter-attention")
 _FLASH = "vllm/v1/attention/backends/flash_attn.py"
 _CACHES = "vllm/v1/worker/gpu/attn_utils.py"
 _UTILS = "vllm/v1/attention/backends/utils.py"
-Trees = Callable[..., Tree]
 
 
 @pytest.fixture(scope="module")
 def tree(release_cache: Path) -> Trees:
-    upstream = Upstream(release_cache, None, None, SilentProgress())
-
-    def made(tag: str, *, patched: bool = False) -> Tree:
-        if not patched:
-            mirror, release = fetch(tag, upstream, None)
-            return of_git(mirror.git, release.tree, tag)
-        found = prepare(tag, ROOT, upstream).applied.tree
-        return of_git(Mirror.open(release_cache).git, found, tag)
-
-    return made
+    return trees(release_cache)
 
 
 def ask(of: Tree) -> Found:
     """What the gate says; what it cannot read is red, as in `vpatch check`."""
     return not_silent((judge(Subject(Program(of)), GATE),))[0].found
-
-
-def changed(of: Tree, path: str, old: str, new: str) -> Tree:
-    """A tree with a text of a file replaced, wherever it stands."""
-    data = of.read(path)
-    assert data is not None
-    assert old.encode() in data
-    contents = {**of._contents, path: data.replace(old.encode(), new.encode())}
-    return dataclasses.replace(of, _contents=contents)
 
 
 # MRV2 takes no plain drafter beside a target with MLA before v0.19.0; upstream's is v0.29.0.

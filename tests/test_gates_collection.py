@@ -6,20 +6,17 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from gates_trees import Trees, changed, trees
 from project_lab import vpatch
 from vpatch.gates.check import GATES, check_tree
 from vpatch.gates.gate import Found, Subject, judge, not_silent
 from vpatch.gates.modules import Module, Program
-from vpatch.gates.tree import Tree, of_git
+from vpatch.gates.tree import Tree
 from vpatch.patches.repo import pinned, pinned_tags
-from vpatch.pipeline import Upstream, fetch, prepare
-from vpatch.progress import SilentProgress
-from vpatch.upstream.mirror import Mirror
 from vpatch.wheel.provenance import BaseRecord, Provenance, origin_of
 
 pytestmark = pytest.mark.network
@@ -34,21 +31,11 @@ OTHERS = [tag for tag in pinned_tags(ROOT) if tag not in CARRIERS]
 REFUSED = (
     "TypeError: EngineArgs.__init__() got an unexpected keyword argument 'hidden_states_collection'"
 )
-Trees = Callable[..., Tree]
 
 
 @pytest.fixture(scope="module")
 def tree(release_cache: Path) -> Trees:
-    upstream = Upstream(release_cache, None, None, SilentProgress())
-
-    def made(tag: str, *, patched: bool = False) -> Tree:
-        if not patched:
-            mirror, release = fetch(tag, upstream, None)
-            return of_git(mirror.git, release.tree, tag)
-        found = prepare(tag, ROOT, upstream).applied.tree
-        return of_git(Mirror.open(release_cache).git, found, tag)
-
-    return made
+    return trees(release_cache)
 
 
 @pytest.fixture(scope="module")
@@ -68,16 +55,6 @@ def ask(of: Tree, parsed: dict[str, Module | None] | None = None) -> Found:
     """What the gate says; what it cannot read is red, as in `vpatch check`."""
     subject = Subject(Program(of, {} if parsed is None else parsed))
     return not_silent((judge(subject, GATE),))[0].found
-
-
-def changed(of: Tree, file: str, old: str, new: str) -> Tree:
-    """A tree with a text of a file replaced, wherever it stands."""
-    path = f"vllm/{file}"
-    data = of.read(path)
-    assert data is not None
-    assert old.encode() in data
-    contents = {**of._contents, path: data.replace(old.encode(), new.encode())}
-    return dataclasses.replace(of, _contents=contents)
 
 
 def renamed(of: Tree, old: str, new: str) -> Tree:
@@ -307,7 +284,7 @@ def test_what_breaks_it_is_red(
     others: dict[str, Module | None] = {
         name: each for name, each in parsed.items() if each and each.path != f"vllm/{file}"
     }
-    found = ask(changed(whole, file, old, new), others)
+    found = ask(changed(whole, f"vllm/{file}", old, new), others)
     assert found.word == "fail"
     assert found.evidence
     assert text in f"{found.error} {found.note}"

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from gates_trees import Trees, trees
 from vpatch.gates.check import check_tree
 from vpatch.gates.engine import Runner
-from vpatch.gates.tree import Tree, of_git
+from vpatch.gates.tree import Tree
 from vpatch.patches.repo import pinned_tags
-from vpatch.pipeline import Upstream, fetch, prepare
-from vpatch.progress import SilentProgress
-from vpatch.upstream.mirror import Mirror
 
 pytestmark = pytest.mark.network
 
@@ -24,17 +21,8 @@ Words = tuple[str, ...]
 
 
 @pytest.fixture(scope="module")
-def tree(release_cache: Path) -> Callable[..., Tree]:
-    upstream = Upstream(release_cache, None, None, SilentProgress())
-
-    def made(tag: str, *, patched: bool) -> Tree:
-        if not patched:
-            mirror, release = fetch(tag, upstream, None)
-            return of_git(mirror.git, release.tree, tag)
-        found = prepare(tag, ROOT, upstream).applied.tree
-        return of_git(Mirror.open(release_cache).git, found, tag)
-
-    return made
+def tree(release_cache: Path) -> Trees:
+    return trees(release_cache)
 
 
 def words(of: Tree, runner: Runner | None = None) -> Words:
@@ -55,7 +43,7 @@ BARE: dict[str, Words] = {
 
 
 @pytest.mark.parametrize("tag", pinned_tags(ROOT))
-def test_as_it_is_and_patched(tree: Callable[..., Tree], tag: str) -> None:
+def test_as_it_is_and_patched(tree: Trees, tag: str) -> None:
     assert words(tree(tag, patched=False)) == BARE[tag]
     after: Words = ("pass", BARE[tag][1].replace("fail", "pass"), "pass")
     assert words(tree(tag, patched=True)) == after
@@ -63,7 +51,7 @@ def test_as_it_is_and_patched(tree: Callable[..., Tree], tag: str) -> None:
 
 @pytest.mark.parametrize("tag", ["v0.26.0", "v0.32.0", "v0.33.0"])
 @pytest.mark.parametrize("runner", ["v1", "v2"])
-def test_both_runners(tree: Callable[..., Tree], tag: str, runner: Runner) -> None:
+def test_both_runners(tree: Trees, tag: str, runner: Runner) -> None:
     assert words(tree(tag, patched=True), runner) == ("pass", "pass", "pass")
 
 
@@ -90,9 +78,7 @@ _MUTANTS = [
 
 
 @pytest.mark.parametrize(("runner", "file", "old", "new", "gate"), _MUTANTS)
-def test_without_it(
-    tree: Callable[..., Tree], runner: Runner, file: str, old: str, new: str, gate: str
-) -> None:
+def test_without_it(tree: Trees, runner: Runner, file: str, old: str, new: str, gate: str) -> None:
     whole = tree("v0.33.0", patched=True)
     path = f"vllm/{file}"
     data = whole.read(path)

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import gates_trees
+from gates_trees import Trees
 from vpatch.gates.check import Checked, check_tree
-from vpatch.gates.tree import Tree, of_git
 from vpatch.patches.repo import pinned, pinned_tags
-from vpatch.pipeline import Upstream, fetch, prepare
-from vpatch.progress import SilentProgress
-from vpatch.upstream.mirror import Mirror
 
 pytestmark = pytest.mark.network
 
 ROOT = Path(__file__).parents[1]
 PINNED = pinned_tags(ROOT)
-Trees = Callable[..., Tree]
 
 _CLASS = "after load"
 _STORY = [
@@ -43,16 +39,7 @@ STORIES = {
 @pytest.fixture(scope="module")
 def trees(release_cache: Path) -> Trees:
     """Trees by tag; patched where it is asked for."""
-    upstream = Upstream(release_cache, None, None, SilentProgress())
-
-    def tree(tag: str, *, patched: bool = False) -> Tree:
-        if patched:
-            found = prepare(tag, ROOT, upstream).applied.tree
-            return of_git(Mirror.open(release_cache).git, found, tag)
-        mirror, release = fetch(tag, upstream, None)
-        return of_git(mirror.git, release.tree, tag)
-
-    return tree
+    return gates_trees.trees(release_cache)
 
 
 def _found(checked: Checked, gate: str) -> tuple[str, str, str]:
