@@ -1,7 +1,8 @@
 """One engine start for ci/collection_gpu.py: ``JOB.json``. Runs under vLLM's Python.
 
 "what" of the job: `answers` runs requests and keeps tokens, logprobs and what was collected;
-`trace` sums up kernels by name, by the profiler; `throughput` takes the time of long prompts.
+`many` takes 10,000 short ones (collection_many.py); `trace` sums up kernels by name, by the
+profiler; `throughput` takes the time of long prompts.
 "turn" of the job: it writes TURN.ready when the engine stands, and goes on when TURN.go is there.
 """
 
@@ -15,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import collection_many
 from vpatch.smoke.engine.parent import end_with_parent
 from vpatch.smoke.engine.prepare import prepare
 
@@ -149,6 +151,11 @@ def _answer(output: Any) -> Job:
     }
 
 
+def many(job: Job, llm: Any) -> Job:
+    """10,000 short requests."""
+    return collection_many.run(job, llm, runner_of(llm).hidden_states_collector)
+
+
 def trace(job: Job, llm: Any) -> Job:
     """By case: kernels' names, their numbers and microseconds, of all its repetitions."""
     from torch.profiler import ProfilerActivity, profile
@@ -245,7 +252,7 @@ def main(path: Path) -> int:
         Path(f"{turn}.ready").touch()
         while not Path(f"{turn}.go").exists():
             time.sleep(0.05)
-    work = {"answers": answers, "trace": trace, "throughput": throughput}[job["what"]]
+    work = {"answers": answers, "many": many, "trace": trace, "throughput": throughput}[job["what"]]
     found = work(job, llm)
     found["seconds"] = {"start": ready - began, "run": time.monotonic() - ready}
     found["runner"] = type(runner_of(llm)).__module__

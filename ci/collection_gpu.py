@@ -12,13 +12,16 @@ where none is named:
              and with graphs, with and without EAGLE-3: greedy answers and the bits of their
              logprobs with collection, without, and of the release; every collected row against the
              float32 reference; a copy stream that is late; two or three minutes
+    many     10,000 short requests: counts add up, and memory is flat; minutes, and only where it is
+             named
     trace    all kernels of a step of engines of hidden size 7168, by the profiler; minutes, and
              only where it is named
     throughput
              prompts of 2048 tokens through eight layers as wide as Kimi's, beside upstream's
              extraction; minutes, and only where it is named
 
---cpu takes a CPU build, and of the parts the answers on what runs there: V1, eager, in float32.
+--cpu takes a CPU build, and of the parts the answers and many on what runs there: V1, eager, in
+float32.
 Prints a table and writes FILE (JSON). Exit 0 where all checks hold, 1 where not.
 """
 
@@ -39,6 +42,7 @@ HERE = Path(__file__).resolve().parent
 TOOLS = HERE.parent / "tools"
 sys.path.insert(0, str(TOOLS))
 
+import collection_many  # noqa: E402
 import collection_wide  # noqa: E402
 from collection_judge import rows_of, same  # noqa: E402
 
@@ -164,7 +168,8 @@ def answers(starts: Starts, models: Path, modes: list[str]) -> Job:
             }
             name = f"{runner}/{mode}"
             out = starts.work / f"out-{runner}-{mode}"
-            collection = {"layers": LAYERS, "dir": str(out)}
+            # Room for all: who waits for the writer is in other batches, which round otherwise.
+            collection = {"layers": LAYERS, "dir": str(out), "ring_gib": 0.25}
             late = mode == "graphs"
             jobs[f"{name}/collect"] = (
                 {**base, "collection": collection, "late": late},
@@ -196,6 +201,29 @@ def answers(starts: Starts, models: Path, modes: list[str]) -> Job:
         if kind in ("collect", "stock"):
             checks[f"bits {case}: {kind} = plain"] = same(result, found[f"{case}/plain"], ABORTED)
     return checks
+
+
+def many(starts: Starts, models: Path) -> Job:
+    """An engine that collects, and one that does not, one after the other."""
+    out, told = starts.work / "out-many", starts.work / "many-answers.jsonl"
+    memory = _CPU if starts.cpu else _GPU_MEMORY
+    base: Job = {
+        "what": "many",
+        "requests": collection_many.REQUESTS,
+        "answers": str(told),
+        "target": str(models / "kimi"),
+        "options": {**_SMALL, **memory, "enforce_eager": True},
+        "native_rotary": starts.cpu,
+    }
+    base["options"] |= {"max_num_seqs": collection_many.IN_FLIGHT, "num_gpu_blocks_override": 160}
+    plain = starts.run("many/plain", base, "v1")
+    found = starts.run(
+        "many/collect", {**base, "collection": {"layers": [1, 8], "dir": str(out)}}, "v1"
+    )
+    for one in (plain, found):
+        if "error" in one:
+            return {"many": {"ok": False, "error": one["error"]}}
+    return {"many": collection_many.judge(found, plain, told, out)}
 
 
 def kernels() -> Job:
@@ -242,7 +270,9 @@ def main() -> int:
     modes = [asked.mode] if asked.mode else ["eager"] if asked.cpu else ["eager", "graphs"]
     starts = Starts(work, asked.stock, asked.cpu)
     models = work / "models"
-    parts = ["answers"] if asked.cpu else asked.parts
+    parts = asked.parts
+    if asked.cpu:
+        parts = [one for one in parts if one in ("answers", "many")]
     if set(parts) - {"kernels"}:
         write_models(models, asked.cpu, "trace" in parts)
     if "throughput" in parts:
@@ -251,6 +281,7 @@ def main() -> int:
     for part in parts:
         checks |= kernels() if part == "kernels" else {}
         checks |= answers(starts, models, modes) if part == "answers" else {}
+        checks |= many(starts, models) if part == "many" else {}
         if part in ("trace", "throughput"):
             wide = {"trace": collection_wide.trace, "throughput": collection_wide.throughput}[part]
             checks |= wide(starts.run, work, models, starts.stock is not None, asked.only or [])

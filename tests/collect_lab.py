@@ -211,17 +211,17 @@ class LLM:
                 self.write(file, tokens, answer, label)
         self.late = []
 
+    def numbers(self, ids, count):
+        source = random.Random(str(ids))
+        return struct.pack(f"<{count}H", *(source.randrange(0x3000, 0x4300) for _ in range(count)))
+
     def write(self, file, tokens, answer, label):
         layers, hidden = self.given["layers"], self.options.get("hidden", 4)
         ids = (tokens + answer)[:-1]
         if tokens[0] == 670:
             ids[-1] += 1
         rows = len(ids)
-        source = random.Random(str(ids))
-        states = struct.pack(
-            f"<{rows * len(layers) * hidden}H",
-            *(source.randrange(0x3000, 0x4300) for _ in range(rows * len(layers) * hidden)),
-        )
+        states = self.numbers(ids, rows * len(layers) * hidden)
         header = {
             "__metadata__": {"layers": json.dumps(layers), "label": label},
             "hidden_states": {
@@ -235,11 +235,20 @@ class LLM:
                 "data_offsets": [len(states), len(states) + rows * 8],
             },
         }
+        last, at = b"", len(states) + rows * 8
+        if self.given.get("last") == "normed":
+            last = self.numbers(ids, rows * hidden)
+            header["__metadata__"]["last"] = self.chaos.get("last", "normed")
+            header["last_hidden_states"] = {
+                "dtype": "BF16",
+                "shape": [rows, hidden],
+                "data_offsets": [at, at + len(last)],
+            }
         raw = json.dumps(header).encode().ljust(4088)
         temporary = self.folder / f".{file}.tmp"
         temporary.write_bytes(struct.pack("<Q", len(raw)) + raw + states)
         with temporary.open("ab") as stream:
-            stream.write(struct.pack(f"<{rows}q", *ids))
+            stream.write(struct.pack(f"<{rows}q", *ids) + last)
         temporary.rename(self.folder / file)
         with (self.folder.parent.parent.parent / "written").open("a") as stream:
             stream.write(label + "\\n")

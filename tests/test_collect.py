@@ -15,6 +15,7 @@ import pytest
 
 from collect_lab import names, tokens_of, write_prompts, write_vllm
 from vpatch.errors import HostError
+from vpatch.preflight.headers import read_whole_header
 from vpatch.progress import SilentProgress
 from vpatch.smoke.environment import Environment
 from vpatch.smoke.origin import Origin
@@ -99,6 +100,32 @@ def test_shards(lab: Lab) -> None:
     assert (found["complete"], found["layout"], found["samples"]) == (True, "shards", 6), found
     assert 1 < found["files"] < 6
     assert not [name for name in names_of(lab) if name.startswith("hs_")]
+
+
+@pytest.mark.parametrize("more", [[], ["--shard-size", "5kB"]], ids=["files", "shards"])
+def test_normed_last_states(lab: Lab, more: list[str]) -> None:
+    found = lab.run("--max-tokens", "3", "--normed-last", *more)
+    assert (found["complete"], found["samples"], found["norm"]) == (True, 6, True), found
+    path = next(lab.set.glob("*.safetensors"))
+    with path.open("rb") as stream:
+        header = read_whole_header(lambda _, count: stream.read(count), path.stat().st_size, "f")
+    last = [one for one in header.tensors.values() if one.name.startswith("last_hidden_states")]
+    assert last
+    assert all(one.dtype == "BF16" and one.shape[1:] == (4,) for one in last)
+    with path.open("r+b") as stream:  # Inf, in the last row of one of them
+        stream.seek(header.end + last[-1].start + last[-1].size - 2)
+        stream.write(b"\x80\x7f")
+    found = lab.run("--max-tokens", "3", "--normed-last", "--resume", *more)
+    assert found["exit"] == 1
+    assert set(found["findings_by_code"]) == {"checksum", "not-finite"}, found
+    found = lab.run("--max-tokens", "3", "--resume", *more)
+    assert (found["exit"], found["error"]["code"]) == (2, "other-set"), found
+
+
+def test_last_states_that_are_not_normed(lab: Lab) -> None:
+    found = lab.run("--normed-last", chaos={"last": "raw"})
+    assert found["failed"] == 6, found
+    assert "says that its last is 'raw', not normed" in found["failures"][0]["reason"]
 
 
 def test_texts_messages_and_lengths_of_their_own(lab: Lab) -> None:
@@ -345,6 +372,7 @@ def test_a_series_without_the_topic_is_refused_before_anything_is_written(
         python=Path("python3"),
         device="cpu",
         layers=(1, 3),
+        norm=False,
         sampling={},
         options={},
         shard_bytes=None,

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     help="vLLM's ids, ascending: 2,30,58. Id i is what layer i takes in.",
 )
 @click.option(
+    "--normed-last",
+    is_flag=True,
+    help="Keep what the final norm makes of the last layer's output, too: last_hidden_states.",
+)
+@click.option(
     "--samples", type=click.IntRange(min=1), metavar="N", help="Only the first N prompts."
 )
 @click.option(
@@ -107,6 +112,7 @@ def collect(
     prompts: Path | None,
     out: str | None,
     layers: str | None,
+    normed_last: bool,
     samples: int | None,
     resume: bool,
     max_tokens: int,
@@ -148,6 +154,7 @@ def collect(
         python=installed,
         device=device,
         layers=given.read_layers(layers),
+        norm=normed_last,
         sampling=given.read_sampling(sampling, max_tokens),
         options=given.read_engine_options(options),
         shard_bytes=None if shard_size is None else given.read_size("--shard-size", shard_size),

@@ -234,7 +234,7 @@ def read_content(
                 file.found("shape", f"has {file.shape.layers} layers, not {len(layers)}")
             _check_layers(file, layers)
             if not shard:
-                _check_metadata(file, wanted[0].sample)
+                _check_metadata(file, wanted[0].sample, norm=norm)
             _bodies(file, header, wanted, zero_is_data=list(layers) == [0])
         file.rest()
         if reader.read_bytes != size:
@@ -267,13 +267,15 @@ def _check_layers(file: _File, layers: Sequence[int]) -> None:
         file.found("layers", f"says that its layers are {said!r:.80}, not {list(layers)}")
 
 
-def _check_metadata(file: _File, sample: Sample) -> None:
+def _check_metadata(file: _File, sample: Sample, *, norm: bool) -> None:
     """What the engine wrote into the header, where it did."""
     right = {
         "label": str(sample.number),
         "prompt_tokens": str(sample.prompt),
         "generated_tokens": str(sample.generated),
     }
+    if norm:
+        right["last"] = "normed"
     for name, value in right.items():
         said = file.metadata.get(name, value)
         if said != value:

@@ -41,6 +41,7 @@ class Order:
     Attributes:
         options: Of ``LLM(...)``.
         layers: The ids of the states.
+        norm: Whether the normed last states are kept too.
         sampling: Of ``SamplingParams(...)``.
         in_flight: Most prompts in the engine.
         backlog: Bytes of files that may wait to be taken in.
@@ -49,6 +50,7 @@ class Order:
 
     options: Mapping[str, Any]
     layers: tuple[int, ...]
+    norm: bool
     sampling: Mapping[str, Any]
     in_flight: int
     backlog: int
@@ -131,7 +133,9 @@ class Drive:
         if not todo:
             return None
         order, work = self._order, self._store.work
-        collection = {"dir": str(self._staging), "layers": list(order.layers)}
+        collection: dict[str, Any] = {"dir": str(self._staging), "layers": list(order.layers)}
+        if order.norm:
+            collection["last"] = "normed"
         job = {
             **order.prepare,
             "options": dict(order.options),

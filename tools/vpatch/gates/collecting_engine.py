@@ -61,7 +61,8 @@ def scheduler_links(subject: Subject) -> Iterator[Evidence]:
     of = class_at(subject.program, _SCHED, "Scheduler")
     for dotted, name, field in FIELDS:
         owner = class_at(subject.program, dotted, name)
-        if field not in owner.values:
+        # Reports of one rank, or of all.
+        if field not in owner.values and f"{field}s" not in owner.values:
             raise Broken(
                 "attribute", line(owner, None), f"'{name}' object has no attribute '{field}'"
             )
@@ -169,8 +170,8 @@ def _followed(subject: Subject) -> Evidence:
     first, file, last, skips = way.value
     begun = [attrs_of(each) for each in first.get("begin", ())]
     ended = [attrs_of(each) for each in last.get("finish", ())]
-    rows = first.get("num_rows")
-    if [e.get("request_id") for e in begun] != [REQUEST] or rows != ROWS or skips is not True:
+    right = first.get("num_rows") in (ROWS, [ROWS])
+    if [e.get("request_id") for e in begun] != [REQUEST] or not right or skips is not True:
         raise Broken("add", place)
     told = [(each.get("request_id"), each.get("token_ids")) for each in ended]
     if told != [(REQUEST, [7, 8, 9])] or file != f"{begun[0].get('name')}.safetensors":

@@ -98,7 +98,7 @@ def _loaded(made: Scene, *, runner: Runner, drafts: bool) -> Value:
     written: list[tuple[Value, ...]] = []
     readers: list[Value] = []
 
-    def collector(_run: object, _config: Value, buffer: Value) -> Value:
+    def collector(_run: object, _config: Value, buffer: Value, *_more: Value) -> Value:
         readers.append(buffer)
         return Obj(class_at(made.program, COLLECTOR, "HiddenStatesCollector"), "Collector")
 

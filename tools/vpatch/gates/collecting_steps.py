@@ -9,6 +9,7 @@ from typing import Any
 from vpatch.gates.classes import Class
 from vpatch.gates.collecting import (
     COLLECTOR,
+    PROTOCOL,
     REQUEST,
     ROWS,
     Broken,
@@ -57,7 +58,7 @@ def runner_links(subject: Subject, runner: Runner) -> Iterator[Evidence]:
     _snapshot(subject, of, taken[0])
     yield line(of, taken[0])
     reports = list(calls_of_attribute(node, held_by(of), "report"))
-    if not reports or not any(_is_handed(each, "collector_report") for each in walk(node)):
+    if not reports or not any(_hands(each) for each in walk(node)):
         raise Broken("report", line(of, node, f"{of.name}.sample_tokens"))
     yield line(of, reports[0])
 
@@ -69,6 +70,11 @@ def _samples(node: ast.stmt) -> bool:
         and each.func.attr in _SAMPLES
         for each in walk(node)
     )
+
+
+def _hands(node: ast.AST) -> bool:
+    """Whether a report is handed over: of one rank, or of all."""
+    return _is_handed(node, "collector_report") or _is_handed(node, "collector_reports")
 
 
 def _is_handed(node: ast.AST, name: str) -> bool:
@@ -158,15 +164,15 @@ def _is_begin(node: Any) -> bool:
 
 def _asked(subject: Subject, of: Class, name: str) -> None:
     """What a method of the worker does to the collector, which is followed as it is."""
-    step = Obj(None, "CollectionStep", {"begin": [], "finish": [], "num_rows": 0, "waits": False})
 
     def ask(made: Scene) -> Value:
         seen: list[str] = []
+        step = _step(made, [], 0)
         collector = _collector(made, seen)
         held = held_by(runner_class(made.program, "v1"))
         runner = Obj(None, "GPUModelRunner", {held: collector})
         worker = Obj(of, of.name, {"model_runner": runner})
-        one = Obj(None, "Finish", {"request_id": REQUEST})
+        one = Obj(None, "Finish", {"request_id": REQUEST, "writer": 0})
         news = Obj(None, step.name, {**step.attrs, "finish": [one]})
         how: dict[str, Value] = {"step": news}
         if name == "flush_hidden_states":
@@ -195,8 +201,8 @@ def collector_links(subject: Subject) -> Iterator[Evidence]:
     def ask(made: Scene) -> Value:
         seen: list[str] = []
         collector = _collector(made, seen)
-        begin = Obj(None, "Begin", {"request_id": REQUEST})
-        step = Obj(None, "CollectionStep", {"begin": [begin], "finish": [], "num_rows": ROWS, "waits": False})  # fmt: skip # noqa: E501
+        begin = Obj(None, "Begin", {"request_id": REQUEST, "writer": 0})
+        step = _step(made, [begin], ROWS)
         made.run.call(made.run.attribute(collector, "begin_step"), [step], {})
         taken = made.run.attribute(collector, "snapshot")
         made.run.call(taken, [["other", REQUEST], [2, ROWS], UNKNOWN, UNKNOWN, None], {})
@@ -213,6 +219,13 @@ def collector_links(subject: Subject) -> Iterator[Evidence]:
     if attrs_of(report).get("steps_rows") != ROWS:
         raise Broken("report", line(of, method_of(of, "report"), f"{of.name}.report"))
     yield place
+
+
+def _step(made: Scene, begin: list[Value], rows: int) -> Obj:
+    """What the scheduler tells; of rows by the rank that writes, where ranks share them."""
+    shared = "writer" in class_at(made.program, PROTOCOL, "Begin").values
+    told = {"begin": begin, "finish": [], "num_rows": [rows] if shared else rows, "waits": False}
+    return Obj(None, "CollectionStep", told)
 
 
 def _collector(made: Scene, seen: list[str]) -> Obj:
@@ -245,6 +258,9 @@ def _collector(made: Scene, seen: list[str]) -> Obj:
         "_collected": set(),
         "_on_device": False,
         "_row_size": 64,
+        "_number": 0,
+        **dict.fromkeys(("_coming_steps", "_steps", "_row_bytes"), 0),
+        **dict.fromkeys(("_step_bytes", "_largest_step"), 0),
         "_step_rows": 0,
         "_steps_rows": 0,
         "_stalls": 0,

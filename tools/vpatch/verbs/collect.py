@@ -53,6 +53,7 @@ class Wish:
         python: What has vLLM.
         device: Where it runs; None: a GPU where there is one.
         layers: vLLM's ids.
+        norm: Whether the normed last states are kept too.
         sampling, options: Of ``SamplingParams(...)`` and ``LLM(...)``.
         shard_bytes: How large shards become; None: a file a sample.
         in_flight: Most prompts in the engine.
@@ -68,6 +69,7 @@ class Wish:
     python: Path
     device: Device | None
     layers: tuple[int, ...]
+    norm: bool
     sampling: Mapping[str, Any]
     options: Mapping[str, Any]
     shard_bytes: int | None
@@ -155,6 +157,7 @@ def _drive(
     order = Order(
         options={**options, **wish.options},
         layers=wish.layers,
+        norm=wish.norm,
         sampling=wish.sampling,
         in_flight=wish.in_flight,
         backlog=wish.backlog,
@@ -203,7 +206,7 @@ def _about(wish: Wish, model: str, environment: Environment) -> About:
         vllm=environment.vllm,
         series=None if origin.series is None else origin.series["sha256"],
         layout="files" if wish.shard_bytes is None else "shards",
-        norm=False,
+        norm=wish.norm,
         sampling=wish.sampling,
         options=wish.options,
     )

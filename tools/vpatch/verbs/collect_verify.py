@@ -46,6 +46,7 @@ def _data(place: Place, found: Verified, seconds: float) -> dict[str, Any]:
         "vllm": found.about.vllm,
         "series": found.about.series,
         "layers": list(found.about.layers),
+        "norm": found.about.norm,
         "layout": found.about.layout,
         "shape": None if shape is None else asdict(shape),
         "failures": [_failure(one) for one in found.failed],
@@ -91,9 +92,10 @@ def _summary(place: Place, found: Verified, seconds: float) -> str:
     ends = "complete" if not count else f"{count} finding{'s' if count > 1 else ''}"
     of = "" if shape is None else f" of {shape.dtype} [{shape.layers}, {shape.hidden}]"
     failed = f", {counts.failed} failed" if counts.failed else ""
+    norm = " and the normed last state" if found.about.norm else ""
     return (
         f"{place.name}: {ends}: {counts.samples} of {counts.prompts} samples{failed}, "
-        f"{counts.rows} rows{of}, layers {', '.join(map(str, found.about.layers))}, "
+        f"{counts.rows} rows{of}, layers {', '.join(map(str, found.about.layers))}{norm}, "
         f"{size(counts.bytes)} in {counts.files} files, {seconds:.1f} s"
     )
 
