@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,8 @@ class Move:
     Attributes:
         dry: It is tried and not written: a verdict for each patch.
         patches: Number of a patch -> what became of it, in a sentence.
-        without: A topic whose patches are left out, as no other release has it yet.
+        without: A topic whose patches are left out on both sides: one of them does not have it, or
+            both do, and nothing of it was carried.
         files: Pattern of paths -> why the result differs there from the series made by hand; None
             where there is no such series.
     """
@@ -94,7 +95,7 @@ def shown(move: Move) -> str:
         shutil.copytree(ROOT / "patches/resolutions", patches / "resolutions")
         shutil.copytree(ROOT / "patches" / move.legs[0].source, patches / move.legs[0].source)
         (repo / "pyproject.toml").touch()
-        if move.without:
+        if move.without in _topics(move.legs[0].source):
             _leave_out(move.without, repo, move.legs[0].source)
         answers = [_rebased(leg, repo, dry=move.dry) for leg in move.legs]
         lines = [*_counts(move, answers), "", *_verdicts(move, answers)]
@@ -123,12 +124,16 @@ def _error(ran: subprocess.CompletedProcess[str]) -> str:
     return f"{error['message']}\n{error['hint']}"
 
 
+def _topics(tag: str) -> tuple[str, ...]:
+    """Of a pinned series; none where there is no pin."""
+    folder = ROOT / "patches" / tag
+    return Series.read(folder, tag).topics if folder.is_dir() else ()
+
+
 def _leave_out(topic: str, repo: Path, tag: str) -> None:
     """The series in a repository without the patches of a topic, and its pin made anew."""
     folder = repo / "patches" / tag
     series = Series.read(folder, tag)
-    if topic not in series.topics:
-        raise SystemExit(f"no patch of {tag} has the topic {topic}: take `without` out")
     kept = [patch.file for patch in series.patches if patch.topic != topic]
     for patch in series.patches:
         if patch.file not in kept:
@@ -140,10 +145,23 @@ def _leave_out(topic: str, repo: Path, tag: str) -> None:
 
 def _counts(move: Move, answers: Sequence[dict[str, Any]]) -> Iterator[str]:
     if move.without:
-        yield f"Without the topic {move.without}, which {move.legs[-1].target} does not have yet."
+        yield _left_out(move)
     for answer in answers:
         counts = ", ".join(f"{count} {word}" for word, count in answer["counts"].items())
         yield f"{answer['from']} -> {answer['to']}: {len(answer['patches'])} patches: {counts}."
+
+
+def _left_out(move: Move) -> str:
+    """Which topic, and why."""
+    source, target = ends = (move.legs[0].source, move.legs[-1].target)
+    match [tag for tag in ends if move.without not in _topics(tag)]:
+        case []:
+            return f"Without the topic {move.without}, which {target}'s series has of its own."
+        case [lacks]:
+            return f"Without the topic {move.without}, which {lacks} does not have yet."
+    raise SystemExit(
+        f"no patch of {source} or {target} has the topic {move.without}: take `without` out"
+    )
 
 
 def _verdicts(move: Move, answers: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -185,9 +203,11 @@ def _differences(move: Move, folder: Path) -> Iterator[str]:
     release = mirror.find(tag, "sdist")
     if release is None:
         raise SystemExit(f"{tag} is not in the mirror")
+    hand = Series.read(ROOT / "patches" / tag, tag)
+    hand = replace(hand, patches=tuple(p for p in hand.patches if p.topic != move.without))
     made, by_hand = (
-        apply_series(mirror.git, release.tree, Series.read(each, tag)).tree
-        for each in (folder, ROOT / "patches" / tag)
+        apply_series(mirror.git, release.tree, each).tree
+        for each in (Series.read(folder, tag), hand)
     )
     listed = mirror.git.output("diff-tree", "-r", "-z", "--numstat", made, by_hand).decode()
     rows = [line.split("\t") for line in listed.split("\0")[:-1]]

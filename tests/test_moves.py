@@ -46,6 +46,28 @@ def test_a_reason_for_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> No
         moves.shown(moves.Move("a", (leg,), patches={"0009": "left"}))
 
 
+@pytest.mark.parametrize(
+    ("ends", "topic", "told"),
+    [
+        (("v0.16.0", "v0.33.0"), "collection", ", which v0.16.0 does not have yet."),
+        (("v0.33.0", "v0.34.0"), "collection", ", which v0.34.0 does not have yet."),
+        (("v0.26.0", "v0.33.0"), "collection", ", which v0.33.0's series has of its own."),
+        (("v0.26.0", "v0.33.0"), "no-topic", None),
+    ],
+)
+def test_a_topic_is_left_out_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, ends: tuple[str, str], topic: str, told: str | None
+) -> None:
+    monkeypatch.setattr(moves, "_rebased", lambda *_, **__: ANSWER)
+    monkeypatch.setattr(moves, "_leave_out", lambda *_: None)
+    move = moves.Move("a", (moves.Leg(*ends),), without=topic)
+    if told is None:
+        with pytest.raises(SystemExit, match=r"no patch of .* has the topic no-topic"):
+            moves.shown(move)
+    else:
+        assert moves.shown(move).startswith(f"Without the topic {topic}{told}\n")
+
+
 def test_each_differing_file_needs_a_reason_and_each_reason_a_file() -> None:
     rows = {"vllm/a.py": "1 / 2", "vllm/b.py": "3 / 0"}
     assert list(moves.explained("a", {"vllm/?.py": "both"}, dict(rows))) == [

@@ -44,7 +44,8 @@ class Real:
     def by_hand(self) -> tuple[dict[str, Step], Snapshot]:
         """The hand-made series of the target: subject -> patch, and what it makes."""
         made = Snapshot(self.git, self.releases[1].commit)
-        steps = read_steps(self.git, made, Series.read(PATCHES / self.releases[1].tag))
+        series = _without_collection(Series.read(PATCHES / self.releases[1].tag))
+        steps = read_steps(self.git, made, series)
         return {step.patch.subject: step for step in steps}, made
 
     def resolved(self, twins: dict[str, Step], accept: tuple[str, ...] = ()) -> Rebased:
@@ -62,7 +63,7 @@ class Real:
 
 
 def _without_collection(series: Series) -> Series:
-    """v0.26.0 alone has it: no hand-made series says what becomes of it."""
+    """Each series that has it has its own: none of them was carried."""
     return replace(series, patches=tuple(p for p in series.patches if p.topic != "collection"))
 
 
