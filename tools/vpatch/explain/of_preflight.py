@@ -13,7 +13,7 @@ from vpatch.explain.pattern import Pattern
 from vpatch.explain.templates import GAP, Scope, scope_of, templates
 from vpatch.preflight.verdict import WHEN
 
-MODULES = ("at_config", "at_load")
+MODULES = ("method", "at_config", "aux_layers", "at_load", "at_weights")
 _PLACES = ("check", "effect", "when", "why")
 _TEXTS = ("text", "on_cpu")
 _MOST = 24

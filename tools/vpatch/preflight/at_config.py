@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from vpatch.preflight.case import NUMBERINGS, OUTPUT, Case
-from vpatch.preflight.drafter import IDS, NUM_STATES, NUMBERING, OTHERS
+from vpatch.preflight import aux_layers
+from vpatch.preflight.case import Case
+from vpatch.preflight.drafter import OTHERS
+from vpatch.preflight.speculators import IDS, NUMBERING, contradictions
 from vpatch.preflight.target import KNOWN_TEXT_MODELS, heads_of
 from vpatch.preflight.verdict import Problem, Remedy, When
 
@@ -40,7 +41,7 @@ def problems(case: Case) -> Iterator[Problem]:
             topic="eagle3-interface",
         )
     if case.release.checks:
-        yield from _checked(case)
+        yield from aux_layers.problems(case)
     yield from _context(case)
     yield from _ranks(case, "the target's", case.target.heads)
 
@@ -77,6 +78,20 @@ def _config_class(case: Case) -> Iterator[Problem]:
             text=(f"model type `{drafter.own_type}` but Transformers does not recognize",),
             remedy=Remedy("config", "remove model_type from its config.json"),
         )
+    if drafter.speculators and release.mends.speculators:
+        for name in contradictions(drafter.written):
+            yield Problem(
+                "speculators",
+                "error",
+                "config",
+                f"{name} is not the same beside transformer_layer_config and in it",
+                text=(
+                    f"The speculators config contradicts itself: {name} is",
+                    "in transformer_layer_config",
+                ),
+                remedy=Remedy("config", "keep the one that the drafter was trained with"),
+                topic="mla-drafter",
+            )
     if _refused_by_type(case):
         yield Problem(
             "speculators",
@@ -201,94 +216,6 @@ def _pipeline(case: Case) -> Iterator[Problem]:
         "the drafter reads states of layers that earlier stages hold and do not pass on",
         text=refused,
         remedy=Remedy("option", "--pipeline-parallel-size 1"),
-        topic="aux-layers",
-    )
-
-
-def _checked(case: Case) -> Iterator[Problem]:
-    """What the series' one reader of ids refuses."""
-    drafter = case.drafter
-    for name in ("norm_before_fc", "use_aux_hidden_state"):
-        if drafter.contradicts(name):
-            yield _refused(f"The drafter's config contradicts itself: {name} is", "config")
-    if not drafter.uses_aux:
-        if drafter.hidden != case.target.hidden:
-            yield _refused("its use_aux_hidden_state is false", "hidden-sizes")
-        return
-    problem = _written(case) or _impossible(case) or _width(case)
-    if problem is not None:
-        yield problem
-
-
-def _written(case: Case) -> Problem | None:
-    ids = {} if case.options.get(IDS) else case.drafter.ids
-    for place, value in ids.items():
-        if not isinstance(value, list) or any(type(each) is not int for each in value):
-            return _refused(f"{_key(place)} in the drafter's config has to be a list", "layer-ids")
-    if len({tuple(value) for value in ids.values()}) > 1:
-        return _refused("The drafter's config names two sets of aux layers", "layer-ids")
-    numberings = {
-        value
-        for value in (case.drafter.config.get(NUMBERING), case.drafter.eagle_config.get(NUMBERING))
-        if value is not None
-    }
-    if any(value not in NUMBERINGS for value in numberings):
-        return _refused(f"{NUMBERING} in the drafter's config has to be one of", "numbering")
-    if len(numberings) > 1:
-        return _refused(f"The drafter's config has two values of {NUMBERING}", "numbering")
-    unsaid = case.options.get(IDS) and not case.options.get(NUMBERING)
-    if unsaid and case.drafter.numbering == OUTPUT:
-        return _refused("its config counts layers by their outputs", "numbering", "Set")
-    return None
-
-
-def _key(place: str) -> str:
-    return {"top-level": IDS, "eagle_config": f"eagle_config.{IDS}"}.get(place, place)
-
-
-def _impossible(case: Case) -> Problem | None:
-    ids, layers = case.taken, case.target.layers
-    if not case.release.checks_defaults and ids == case.target.default_layers:
-        return None
-    counted = case.options.get(NUMBERING) or case.drafter.numbering
-    shift = int(counted == OUTPUT and case.read_ids is not None)
-    shown = str([each - shift for each in ids])
-    outside = [each - shift for each in ids if not 0 <= each <= layers]
-    if outside:
-        return _refused(shown, "layer-ids", f"hold {outside}, but the target has {layers} layers")
-    if len(set(ids)) != len(ids):
-        return _refused(shown, "layer-ids", "name a layer twice")
-    if list(ids) != sorted(ids):
-        return _refused(shown, "layer-ids", "are not ascending")
-    return None
-
-
-def _width(case: Case) -> Problem | None:
-    ids, drafter = case.taken, case.drafter
-    for name in NUM_STATES:
-        declared = drafter.config.get(name)
-        if declared is not None and declared != len(ids):
-            return _refused(f"its {name} is {declared}", "aux-states")
-    fc = drafter.weight("fc.weight")
-    width = len(ids) * case.target.hidden
-    # Of a repository of the hub vLLM has no file at that time: the loader is who finds it.
-    known = drafter.local and fc is not None and fc.dtype != "U8" and fc.shape
-    if known and fc is not None and fc.shape[-1] != width:
-        said = f"{len(ids)} x {case.target.hidden} = {width} values a token"
-        return _refused(said, "aux-states", f"but its fc takes {fc.shape[-1]}")
-    return None
-
-
-def _refused(*parts: Any) -> Problem:
-    """A refusal of the series; parts[1] is the check, the others its text."""
-    text = (str(parts[0]), *(str(one) for one in parts[2:]))
-    return Problem(
-        str(parts[1]),
-        "error",
-        "config",
-        "its config cannot be what it was trained with: " + ", ".join(text),
-        text=text,
-        remedy=Remedy("config", "correct its config.json, or name other layers with the option"),
         topic="aux-layers",
     )
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vpatch.preflight import contents
+from vpatch.preflight import at_weights, contents
 from vpatch.preflight.case import OUTPUT, Case, option
-from vpatch.preflight.drafter import DEFAULT_STATES, IDS, NUMBERING
+from vpatch.preflight.drafter import DEFAULT_STATES, NORMS
+from vpatch.preflight.speculators import IDS, NUMBERING
 from vpatch.preflight.verdict import Problem, Remedy
-from vpatch.preflight.weights import TABLES, misshapen, missing, unknown
 
 _PATCH = Remedy("release", "the patched release")
-_NAMED = 3
 
 
 def problems(case: Case) -> Iterator[Problem]:
@@ -28,16 +27,17 @@ def problems(case: Case) -> Iterator[Problem]:
         )
         return
     yield from _rope(case)
+    yield from _no_size(case)
     known = case.drafter.kind != "other" and case.drafter.quantization is None
     if known and case.drafter.tensors:
-        yield from _weights(case)
+        yield from at_weights.problems(case)
     yield from _placeholder(case)
     yield from _last_state(case)
     yield from _embeddings(case)
     yield from contents.vocabularies(case)
     yield from _first_step(case)
     yield from _wrong_states(case)
-    yield from _ignored_options(case)
+    yield from _norms(case)
 
 
 def _runner(case: Case) -> Iterator[Problem]:
@@ -78,102 +78,22 @@ def _rope(case: Case) -> Iterator[Problem]:
         )
 
 
-def _weights(case: Case) -> Iterator[Problem]:
-    drafter, states = case.drafter, case.states
-    for name, shape in misshapen(drafter, states):
-        own = drafter.weight(name)
-        if own is not None:
-            yield _shape(name, own.shape, shape)
-    yield from contents.mistyped(case)
-    yield from _unknown(case)
-    lacking = missing(drafter, states)
-    if not lacking:
-        return
-    named = ", ".join(lacking[:_NAMED]) + (", ..." if lacking[_NAMED:] else "")
-    if case.release.whole:
+def _no_size(case: Case) -> Iterator[Problem]:
+    """A size that is there and null, from which the width of fc is computed."""
+    drafter, release = case.read, case.release
+    ours = release.patched and drafter.kind == "mla" and release.version.release < (0, 18)
+    computed = drafter.uses_aux or (drafter.kind == "mla" and not release.patched)
+    null = drafter.config.get("target_hidden_size", drafter.hidden) is None
+    if null and computed and not ours and not release.mends.sizes:
         yield Problem(
-            "weights",
+            "hidden-sizes",
             "error",
             "load",
-            f"its checkpoint lacks {named}",
-            text=("The EAGLE-3 drafter's checkpoint lacks", "would stay uninitialized"),
-            topic="mla-drafter",
+            "its target_hidden_size is null, which this release multiplies",
+            text=("unsupported operand type(s) for *: 'NoneType' and 'int'",),
+            remedy=Remedy("config", "remove target_hidden_size from its config.json"),
+            topic="aux-layers",
         )
-    elif "lm_head.weight" in lacking:
-        yield Problem(
-            "tables",
-            "wrong-result",
-            "never",
-            "its checkpoint lacks lm_head.weight: the first rows of the target's stand in, which "
-            "are other tokens'",
-            topic="mla-drafter",
-        )
-    else:
-        yield Problem(
-            "weights",
-            "wrong-result",
-            "never",
-            f"its checkpoint lacks {named}, which stays as it was made",
-            topic="mla-drafter",
-        )
-
-
-def _shape(name: str, own: tuple[int, ...], built: tuple[int, ...]) -> Problem:
-    text: tuple[str, ...] = ()
-    if name == "fc.weight":
-        text = (
-            f"Tried to load weights of size torch.Size({list(own)})to a parameter of size "
-            f"torch.Size({list(built)})",
-        )
-    elif len(own) == 1:
-        text = (f"weight (torch.Size({list(own)})) into parameter (torch.Size({list(built)}))",)
-    check = {"fc.weight": "aux-states", "d2t": "vocabularies"}.get(
-        name, "vocabularies" if name in TABLES else "hidden-sizes"
-    )
-    why = f"{name} is {list(own)} in its checkpoint, and its config makes it {list(built)}"
-    return Problem(check, "error", "load", why, text=text, remedy=_of_shape(name))
-
-
-def _of_shape(name: str) -> Remedy | None:
-    if name != "fc.weight":
-        return None
-    return Remedy("config", "num_aux_hidden_states in its config.json says how many states it has")
-
-
-def _unknown(case: Case) -> Iterator[Problem]:
-    names = unknown(case.drafter, case.states)
-    unheard = [name for name in ("norm_before_fc", "fc_norm") if _not_obeyed(case, name)]
-    norms = {"norm_before_fc": "input_norm", "fc_norm": "fc_norm"}
-    own = [
-        name
-        for name in case.drafter.tensors
-        if any(name.startswith(norms[each]) for each in unheard)
-    ]
-    found = next(iter([*own, *names]), None)
-    if found is None:
-        return
-    module = found.split(".")[0]
-    mla_of_ours = case.drafter.kind == "mla" and case.release.version.release < (0, 18)
-    text = (f"There is no module or parameter named '{module}'",)
-    if case.release.loader == "KeyError":
-        text = (
-            ("The drafter has no parameter for weight",)
-            if mla_of_ours
-            else (f"KeyError: '{found}'",)
-        )
-    yield Problem(
-        "norms" if own else "weights",
-        "error",
-        "load",
-        f"this release's class has no place for {found}",
-        text=text,
-        remedy=_PATCH if own else None,
-        topic="mla-drafter" if own else None,
-    )
-
-
-def _not_obeyed(case: Case, name: str) -> bool:
-    return case.drafter.flag(name) and name not in case.release.norms(case.drafter)
 
 
 def _placeholder(case: Case) -> Iterator[Problem]:
@@ -194,7 +114,7 @@ def _last_state(case: Case) -> Iterator[Problem]:
     drafter = case.drafter
     if drafter.uses_aux or case.release.patched:
         return
-    seen = drafter.eagle_config.get("use_aux_hidden_state") is not None
+    seen = case.read.eagle_config.get("use_aux_hidden_state") is not None
     if not seen:
         why = "this release looks for use_aux_hidden_state in eagle_config only: fc stays as made"
         yield Problem("aux-states", "wrong-result", "never", why, topic="mla-drafter")
@@ -225,7 +145,7 @@ def _embeddings(case: Case) -> Iterator[Problem]:
 
 def _first_step(case: Case) -> Iterator[Problem]:
     drafter, release, target = case.drafter, case.release, case.target
-    checked = release.checks and case.taken != target.default_layers
+    checked = release.checks and case.others is None and case.taken != target.default_layers
     if not drafter.uses_aux or checked:
         return
     if 0 in case.taken and not release.captures_first:
@@ -239,13 +159,13 @@ def _first_step(case: Case) -> Iterator[Problem]:
             topic="aux-layers",
         )
     got = len(case.captured) * target.hidden
-    if got != case.states * drafter.state_size:
+    if got != case.states * case.read.state_size:
         yield Problem(
             "aux-states",
             "error",
             "first-step",
             f"{len(case.captured)} states of {target.hidden} values come, and fc takes "
-            f"{case.states} of {drafter.state_size}",
+            f"{case.states} of {case.read.state_size}",
             text=("shapes cannot be multiplied",),
             on_cpu=("is invalid for input of size",),
             topic="aux-layers",
@@ -265,9 +185,17 @@ def _wrong_states(case: Case) -> Iterator[Problem]:
             f"outputs, as SGLang and SpecForge count; this release takes {list(got)}"
         )
         remedy = Remedy("option", option(**{NUMBERING: OUTPUT}))
+    elif case.others is not None:
+        place = next(place for place, _ in case.read.other_ids())
+        why = (
+            f"it names no layers as EAGLE-3 drafters do, and this release takes {list(got)} by its "
+            f"{place}, as drafters of another method name and count them"
+        )
+        remedy = Remedy("config", f"name its layers as {IDS} in its config.json")
     elif case.ignored() and case.read_ids is None:
         where = " and ".join(case.ignored())
-        why += f": {release.runner} of this release does not look into {where}"
+        beside = " beside transformer_layer_config" * case.drafter.speculators
+        why += f": {release.runner} of this release does not look into {where}{beside}"
         if release.version.release >= (0, 18):
             told = f'"{IDS}": {list(wanted)}'
             if len(wanted) != DEFAULT_STATES:  # ids at the top do not widen fc
@@ -279,14 +207,26 @@ def _wrong_states(case: Case) -> Iterator[Problem]:
     yield Problem("layer-ids", "wrong-result", "never", why, remedy=remedy, topic="aux-layers")
 
 
-def _ignored_options(case: Case) -> Iterator[Problem]:
-    for name in ("norm_before_fc", "fc_norm", "norm_output"):
-        if _not_obeyed(case, name):
-            yield Problem(
-                "norms",
-                "wrong-result",
-                "never",
-                f"this release's class does not know {name}",
-                remedy=_PATCH,
-                topic="mla-drafter",
-            )
+def _norms(case: Case) -> Iterator[Problem]:
+    """Options that the class has set otherwise than the config says."""
+    for name in NORMS:
+        has = case.release.norm(case.read, name)
+        if case.drafter.means(name) == has or case.drafter.contradicts(name):
+            continue
+        why, remedy = _of_norm(case, name)
+        yield Problem("norms", "wrong-result", "never", why, remedy=remedy, topic="mla-drafter")
+
+
+def _of_norm(case: Case, name: str) -> tuple[str, Remedy]:
+    drafter, carried = case.drafter, case.release.carried
+    if any(isinstance(value, str) for value in drafter.places_of(name).values()):
+        told = Remedy("config", f"write {name} as true or false in its config.json")
+        return f"its {name} is a text, which counts as true", told
+    if name not in case.release.norms(drafter):
+        return f"this release's class does not know {name}", _PATCH
+    if not drafter.speculators:
+        told = Remedy("config", f"put {name} at the top of its config.json")
+        return f"this release does not look for {name} in eagle_config", told
+    where = "beside" if name in {**carried.always, **dict.fromkeys(carried.named)} else "inside"
+    told = Remedy("config", f"put {name} {where} transformer_layer_config in its config.json")
+    return f"this release takes {name} from {where} transformer_layer_config alone", told

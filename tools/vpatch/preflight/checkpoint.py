@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from vpatch.errors import UsageError
+from vpatch.errors import FindingError, UsageError
 from vpatch.files import disk_errors
 from vpatch.preflight.headers import Tensor, files_of, read_header
 from vpatch.preflight.strictjson import bad, read_object
@@ -20,7 +20,23 @@ SINGLE = "model.safetensors"
 LARGEST_JSON = 16 << 20
 _LARGEST_TOKENIZER = 64 << 20
 _TOKENIZERS = ("tokenizer.json", "tiktoken.model", "tokenizer.model")
+FC = ("fc.weight", "model.fc.weight")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A safetensors file beside a checkpoint's own: no loader reads it.
+
+    Attributes:
+        name: Of the file.
+        readable: Whether it is a safetensors file.
+        fc: Its `fc`, where it has one.
+    """
+
+    name: str
+    readable: bool
+    fc: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -34,6 +50,8 @@ class Checkpoint:
         tensors: By name; empty where the headers were not asked for.
         tokenizer: sha256 of its tokenizer files by name; of a local folder only.
         read: How many bytes were read.
+        beside: Of a local folder, in order: safetensors files that its index does not name, up to
+            the first file that has `fc`.
     """
 
     name: str
@@ -42,6 +60,7 @@ class Checkpoint:
     tensors: Mapping[str, Tensor]
     tokenizer: Mapping[str, str]
     read: int
+    beside: tuple[Beside, ...] = ()
 
 
 class Source(Protocol):
@@ -132,7 +151,7 @@ def read_checkpoint(name: str, *, weights: bool) -> Checkpoint:
 
         return _read(name, Hub(name), local=False, weights=weights)
     found = _read(name, Folder(folder), local=True, weights=weights)
-    return Checkpoint(**{**vars(found), "tokenizer": _tokenizer(folder)})
+    return replace(found, tokenizer=_tokenizer(folder))
 
 
 def _read(name: str, source: Source, *, local: bool, weights: bool) -> Checkpoint:
@@ -144,29 +163,51 @@ def _read(name: str, source: Source, *, local: bool, weights: bool) -> Checkpoin
             hint="Name a folder or a repository with config.json and safetensors files.",
             code="no-checkpoint",
         )
-    tensors = _tensors(counted) if weights else {}
-    return Checkpoint(name, local, config, tensors, {}, counted.bytes)
+    headers = {file: _header(counted, file) for file in _files(counted)} if weights else {}
+    tensors = _tensors(counted, headers) if weights else {}
+    beside = tuple(_beside(counted, headers)) if weights and local else ()
+    return Checkpoint(name, local, config, tensors, {}, counted.bytes, beside)
 
 
-def _tensors(counted: _Counted) -> dict[str, Tensor]:
-    files = _files(counted)
+def _header(counted: _Counted, file: str) -> Mapping[str, Tensor]:
+    what = f"{counted.name}/{file}"
+
+    def piece(start: int, count: int) -> bytes:
+        data = counted.read(file, start, count)
+        if data is None:
+            raise bad(what, "is not there, but the checkpoint's index names it")
+        return data
+
+    return read_header(piece, _size(counted, file), what)
+
+
+def _tensors(
+    counted: _Counted, headers: Mapping[str, Mapping[str, Tensor]]
+) -> Mapping[str, Tensor]:
     found: dict[str, Tensor] = {}
-    for file in files:
-        what = f"{counted.name}/{file}"
-
-        def piece(start: int, count: int, file: str = file, what: str = what) -> bytes:
-            data = counted.read(file, start, count)
-            if data is None:
-                raise bad(what, "is not there, but the checkpoint's index names it")
-            return data
-
-        header = read_header(piece, _size(counted, file), what)
+    for file, header in headers.items():
         if twice := sorted(found.keys() & header.keys()):
+            what = f"{counted.name}/{file}"
             raise bad(what, f"has {twice[0]!r}, which another of its files has too")
         found |= header
     if not found:
         raise bad(counted.name, "holds no weights: its safetensors files' headers are empty")
     return found
+
+
+def _beside(counted: _Counted, headers: Mapping[str, Mapping[str, Tensor]]) -> Iterator[Beside]:
+    for name in counted.source.names() or ():
+        own = headers.get(name)
+        try:
+            header = _header(counted, name) if own is None else own
+        except FindingError:
+            yield Beside(name, readable=False, fc=None)
+            continue
+        fc = next((header[each] for each in FC if each in header), None)
+        if own is None:
+            yield Beside(name, readable=True, fc=fc)
+        if fc is not None:
+            return
 
 
 def _size(counted: _Counted, file: str) -> int | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from vpatch.preflight.checkpoint import Checkpoint
+from vpatch.preflight.checkpoint import Beside, Checkpoint
 from vpatch.preflight.headers import Tensor
+from vpatch.preflight.speculators import IDS, NUMBERING, is_speculators, meant
 from vpatch.preflight.target import (
     check_counts,
     count,
@@ -20,9 +21,15 @@ from vpatch.preflight.weights import layout
 
 Kind = Literal["llama", "mla", "other"]
 Place = Literal["top-level", "eagle_config", "eagle_config.layer_ids"]
-IDS = "eagle_aux_hidden_state_layer_ids"
-NUMBERING = "eagle_aux_hidden_state_layer_numbering"
 DEFAULT_STATES = 3
+NORMS = ("norm_before_fc", "fc_norm", "norm_output", "norm_before_residual")
+FLAGS = ("norm_before_fc", "fc_norm", "norm_before_residual", "norm_output", "use_aux_hidden_state")
+"""Options that are true or false, in the order in which the series' reader looks at them."""
+OTHER_NAMES = (
+    *("dflash_config.target_layer_ids", "dflash_config.layer_ids"),
+    *("dspark_target_layer_ids", "target_layer_ids"),
+)
+"""Where drafters of other methods name their layers, which they count in other ways."""
 # Two names of one number; unpatched releases read the first for Qwen3 alone.
 NUM_STATES = ("num_aux_layers", "num_aux_hidden_states")
 # Integers of a layer that have a default where they are left out.
@@ -32,6 +39,8 @@ _COUNTS = (
     *("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
 )
 _MOST = 1024
+# Texts that say no, and that Python takes for true.
+_NO = ("false", "no", "off", "0")
 # Names without Eagle3 get it from vLLM.
 _LLAMA = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "LlamaForCausalLM")
 _MLA = (
@@ -61,17 +70,20 @@ class Drafter:
 
     Attributes:
         name, local, tensors, tokenizer: As Checkpoint's.
-        config: What a model reads: of a config in speculators' format the layer's, with what
-            stands beside it.
+        config: What it says: of a config in speculators' format the layer's, with what stands
+            beside it.
+        written: The config as it stands in the file.
         speculators: Whether its config is in that format.
         architecture: The config's first one; of speculators' format what it becomes.
         kind: Whose layer it has.
         ids: By place, as written; places that have none are left out.
+        beside: Files of its folder that the checkpoint's index does not name, up to `fc`'s.
     """
 
     name: str
     local: bool
     config: Mapping[str, Any]
+    written: Mapping[str, Any]
     own_type: str
     speculators: bool
     architecture: str
@@ -86,6 +98,20 @@ class Drafter:
     tokenizer: Mapping[str, str]
     special: Mapping[str, Any]
     dtype: str
+    beside: tuple[Beside, ...] = ()
+
+    def with_config(self, config: Mapping[str, Any]) -> Drafter:
+        """The same drafter, as a release that puts its config together so has it."""
+        draft = _draft_vocab(config, self.vocab)
+        return replace(self, config=config, ids=_ids(config), draft_vocab=draft)
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """All that its config names, before vLLM adds Eagle3 to one."""
+        named = self.config.get("architectures")
+        if self.speculators or not isinstance(named, list):
+            return (self.architecture,)
+        return tuple(map(str, named))
 
     @property
     def eagle_config(self) -> Mapping[str, Any]:
@@ -129,16 +155,33 @@ class Drafter:
             return None
         return word(found, "quant_method") or "unnamed" if isinstance(found, dict) else "unnamed"
 
+    def places_of(self, name: str) -> Mapping[str, Any]:
+        """What the config says of a flag, by where."""
+        places = {name: self.config.get(name), f"eagle_config.{name}": self.eagle_config.get(name)}
+        return {place: value for place, value in places.items() if value is not None}
+
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """A flag of the config, in either place."""
-        top, inner = self.config.get(name), self.eagle_config.get(name)
-        value = top if inner is None else inner
-        return default if value is None else bool(value)
+        """A flag of the config, in either place, as Python takes its value."""
+        return bool([default, *self.places_of(name).values()][-1])
+
+    def means(self, name: str) -> bool:
+        """A flag of the config as whoever wrote it means it: a text says what it says."""
+        value = [False, *self.places_of(name).values()][-1]
+        return value.strip().lower() not in _NO if isinstance(value, str) else bool(value)
 
     def contradicts(self, name: str) -> bool:
         """Whether the two places of a flag say different things."""
-        top, inner = self.config.get(name), self.eagle_config.get(name)
-        return top is not None and inner is not None and bool(top) != bool(inner)
+        return len(set(map(bool, self.places_of(name).values()))) > 1
+
+    def other_ids(self) -> Iterator[tuple[str, Any]]:
+        """Layers under the names of other methods: places, and what stands there."""
+        for place in OTHER_NAMES:
+            outer, _, inner = place.partition(".")
+            value = self.config.get(outer)
+            if inner:
+                value = value.get(inner) if isinstance(value, dict) else None
+            if value:
+                yield place, value
 
     def weight(self, name: str) -> Tensor | None:
         """A weight, by its name in layout()."""
@@ -151,17 +194,17 @@ def read_drafter(checkpoint: Checkpoint) -> Drafter:
     Raises:
         FindingError: Its config lacks what every vLLM reads.
     """
-    speculators = isinstance(checkpoint.config.get("speculators_model_type"), str)
-    config = _layer_config(checkpoint.config) if speculators else checkpoint.config
+    speculators = is_speculators(checkpoint.config)
+    config = meant(checkpoint.config) if speculators else checkpoint.config
     vocab = count(config, "vocab_size", checkpoint)
     check_counts(config, _COUNTS, checkpoint)
     _check_sizes(config, checkpoint)
-    draft = config.get("draft_vocab_size")
     architecture = _architecture(config, speculators=speculators)
     return Drafter(
         name=checkpoint.name,
         local=checkpoint.local,
         config=config,
+        written=checkpoint.config,
         own_type=word(checkpoint.config, "model_type"),
         speculators=speculators,
         architecture=architecture,
@@ -170,13 +213,19 @@ def read_drafter(checkpoint: Checkpoint) -> Drafter:
         layers=count(config, "num_hidden_layers", checkpoint),
         hidden=count(config, "hidden_size", checkpoint),
         vocab=vocab,
-        draft_vocab=draft if type(draft) is int and draft > 0 else vocab,
+        draft_vocab=_draft_vocab(config, vocab),
         ids=_ids(config),
         tensors=checkpoint.tensors,
         tokenizer=checkpoint.tokenizer,
         special=special_tokens(config),
         dtype=dtype_of(config) or "bfloat16",
+        beside=checkpoint.beside,
     )
+
+
+def _draft_vocab(config: Mapping[str, Any], vocab: int) -> int:
+    value = config.get("draft_vocab_size")
+    return value if type(value) is int and value > 0 else vocab
 
 
 def _check_sizes(config: Mapping[str, Any], checkpoint: Checkpoint) -> None:
@@ -191,16 +240,6 @@ def _check_sizes(config: Mapping[str, Any], checkpoint: Checkpoint) -> None:
             value = place.get(name)
             if isinstance(value, (list, str)) and len(value) > _MOST:
                 raise lacks(checkpoint, name)
-
-
-def _layer_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """As vLLM puts a config of speculators' format together."""
-    inner = config.get("transformer_layer_config")
-    layer = dict(inner) if isinstance(inner, dict) else {}
-    beside = ("draft_vocab_size", "target_hidden_size", "norm_before_fc", "fc_norm", "norm_output")
-    kept = (*beside, "use_aux_hidden_state", IDS, NUMBERING, "quantization_config")
-    layer |= {name: config[name] for name in kept if config.get(name) is not None}
-    return layer | {"norm_before_residual": config.get("norm_before_residual", True)}
 
 
 def _architecture(config: Mapping[str, Any], *, speculators: bool) -> str:

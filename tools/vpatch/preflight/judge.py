@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from vpatch.preflight import at_config, at_load
+from vpatch.preflight import at_config, at_load, method
 from vpatch.preflight.case import Case
-from vpatch.preflight.drafter import DEFAULT_STATES, states_of
+from vpatch.preflight.drafter import DEFAULT_STATES, FLAGS, NORMS, states_of
 from vpatch.preflight.memory import STEP_TOKENS, memory_of, told
 from vpatch.preflight.target import KNOWN_TEXT_MODELS
 from vpatch.preflight.verdict import Fact, Verdict
 
-_NORMS = ("norm_before_fc", "fc_norm", "norm_output", "norm_before_residual")
-
 
 def judge(case: Case) -> Verdict:
     """What will happen."""
-    found = tuple(chain(at_config.problems(case), at_load.problems(case)))
+    found = tuple(method.problems(case))
+    if not found:
+        found = tuple(chain(at_config.problems(case), at_load.problems(case)))
     return Verdict(found, tuple(_facts(case)), tuple(_notes(case)))
 
 
@@ -49,6 +49,8 @@ def _layers(case: Case) -> Iterator[Fact]:
     written = "; ".join(f"{place}: {value}" for place, value in drafter.ids.items())
     yield Fact("ids as written", f"{written or 'none'}; numbering {drafter.numbering or 'unsaid'}")
     source = "its defaults" if case.read_ids is None else "these"
+    if case.others is not None:
+        source = "by another method's names"
     yield Fact(
         "ids as taken",
         f"{_list(case.taken)} ({source}: inputs of layers); SGLang and SpecForge call them "
@@ -81,8 +83,19 @@ def _vocabularies(case: Case) -> str:
     if drafter.draft_vocab == drafter.vocab:
         return f"{drafter.vocab}: {whole}; drafts from all of it"
     table = drafter.weight("d2t")
-    mapped = "no d2t" if table is None else f"d2t {list(table.shape)}"
+    mapped = "no d2t" if table is None else f"d2t {list(table.shape)} (its values are not read)"
     return f"{drafter.vocab}: {whole}; drafts from {drafter.draft_vocab}, {mapped}"
+
+
+def _tables_unread(case: Case) -> Iterator[str]:
+    """What d2t holds is no header's to say."""
+    if case.drafter.weight("d2t") is None:
+        return
+    if case.release.mends.tables and not case.built.table:
+        yield (
+            "it drafts from the whole vocabulary and has a d2t, whose values are not read here: "
+            "zeros are dropped, any other is refused while it is loaded"
+        )
 
 
 def _tokenizer(case: Case) -> str:
@@ -106,8 +119,8 @@ def _tokenizer(case: Case) -> str:
 
 def _norms(case: Case) -> str:
     drafter = case.drafter
-    told_norms = [name for name in _NORMS if drafter.flag(name)]
-    return ", ".join(told_norms) or "none of " + ", ".join(_NORMS)
+    told_norms = [name for name in NORMS if drafter.means(name)]
+    return ", ".join(told_norms) or "none of " + ", ".join(NORMS)
 
 
 def _tables(case: Case) -> str:
@@ -140,11 +153,13 @@ def _notes(case: Case) -> Iterator[str]:
         if case.captured != case.taken:
             yield f"{_list(case.taken)} come in the order {_list(case.captured)}"
     unsaid = drafter.numbering is None and not case.outputs_of_default
-    if drafter.uses_aux and drafter.ids and unsaid and case.taken[:1] == (1,):
+    if drafter.uses_aux and drafter.ids and unsaid and case.taken[0] in (0, 1):
         yield (
-            "its first id is 1 and nothing says how it counts: if ids are outputs of layers, as in "
-            f"SGLang, it needs {_list([each + 1 for each in case.taken])}"
+            f"its first id is {case.taken[0]} and nothing says how it counts: if ids are outputs "
+            f"of layers, as in SGLang, it needs {_list([each + 1 for each in case.taken])}"
         )
+    yield from _of_flags(case)
+    yield from _tables_unread(case)
     yield from _of_tokens(case)
     if drafter.quantization is not None:
         yield "it is quantised: its weights' names and shapes are not compared"
@@ -154,6 +169,20 @@ def _notes(case: Case) -> Iterator[str]:
         yield f"its fc is no whole number of states of {target.hidden} values"
     if len(case.captured) > DEFAULT_STATES and case.release.runner == "v2":
         yield f"{len(case.captured)} states a token: buffers grow with them"
+
+
+def _of_flags(case: Case) -> Iterator[str]:
+    """Options in two places that differ, where nothing refuses them."""
+    refused = case.release.checks and case.release.mends.flags
+    for name in FLAGS if not refused else ():
+        if case.drafter.contradicts(name):
+            said = " and ".join(
+                f"{place} {value}" for place, value in case.drafter.places_of(name).items()
+            )
+            yield (
+                f"its config contradicts itself: {said}; which one it was trained with, "
+                "nothing here tells"
+            )
 
 
 def _of_tokens(case: Case) -> Iterator[str]:

@@ -7,14 +7,17 @@ with them is in docs/preflight.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from packaging.version import Version
 
 from vpatch.errors import UsageError
-from vpatch.preflight.drafter import DEFAULT_STATES, Drafter, Place
+from vpatch.preflight import speculators
+from vpatch.preflight.drafter import DEFAULT_STATES, NORMS, Drafter, Place
+from vpatch.preflight.mends import NONE, Mends
+from vpatch.preflight.speculators import Carried
 
 Runner = Literal["v1", "v2"]
 Value = TypeVar("Value")
@@ -24,6 +27,17 @@ PATCHED = tuple(map(Version, ("0.16.0", "0.17.1", "0.26.0", "0.32.0", "0.33.0"))
 """The releases whose series these tables know."""
 
 _ALL: tuple[Place, ...] = ("top-level", "eagle_config", "eagle_config.layer_ids")
+Where = tuple[Literal["top", "eagle_config"], ...]
+Others = Sequence[tuple[str, int]]
+Norms = Mapping[str, Where]
+_TOP: Where = ("top",)
+_BOTH: Where = ("eagle_config", "top")
+_MRV2: Others = (
+    ("dflash_config.target_layer_ids", 1),
+    ("dspark_target_layer_ids", 1),
+    ("target_layer_ids", 1),
+    ("dflash_config.layer_ids", 0),
+)
 
 _DEFAULT_RUNNER: Table[Runner] = (
     ("0.15", "v1"),
@@ -53,14 +67,26 @@ _LAST_LAYER: Table[bool] = (
     ("0.15", False),  # an id that is the number of layers is never met
     ("0.25", True),
 )
-_LLAMA_NORMS: Table[tuple[str, ...]] = (
+# Layers under other methods' names that are taken for EAGLE-3's, with what is added to each.
+_OTHERS_V1: Table[Others] = (
     ("0.15", ()),
-    ("0.18", ("norm_before_fc",)),
-    ("0.22", ("norm_before_fc", "fc_norm", "norm_output")),
+    ("0.20", (("dflash_config.target_layer_ids", 0),)),
+    ("0.22", (("dflash_config.target_layer_ids", 1),)),
 )
-_MLA_NORMS: Table[tuple[str, ...]] = (
+_OTHERS_V2: Table[Others] = (
     ("0.15", ()),
-    ("0.22", ("fc_norm", "norm_output")),  # norm_before_fc by the series alone
+    ("0.24", _MRV2[:1]),
+    ("0.25", _MRV2[:3]),
+    ("0.27", _MRV2),
+)
+_LLAMA_NORMS: Table[Norms] = (
+    ("0.15", {"norm_before_residual": _TOP}),
+    ("0.18", {"norm_before_residual": _TOP, "norm_before_fc": _TOP}),
+    ("0.22", {**dict.fromkeys(NORMS, _TOP), "norm_before_fc": _BOTH}),
+)
+_MLA_NORMS: Table[Norms] = (
+    ("0.15", {"norm_before_residual": _TOP}),
+    ("0.22", dict.fromkeys(("norm_before_residual", "fc_norm", "norm_output"), _TOP)),
 )
 _MLA_NEEDS_YARN: Table[bool] = (
     ("0.15", False),
@@ -69,7 +95,20 @@ _MLA_NEEDS_YARN: Table[bool] = (
 )
 _SPECULATORS: Table[Literal["as llama", "by type"]] = (
     ("0.15", "as llama"),  # whatever its layer is
-    ("0.26", "by type"),  # seen in v0.26.0, not in v0.22.0; between them not read
+    ("0.24", "by type"),
+)
+_CARRIED: Table[Carried] = (
+    ("0.15", speculators.FIRST),
+    ("0.19", speculators.WITH_ONE_NORM),
+    ("0.25", speculators.WITH_NORMS),
+)
+_D2T_ALWAYS: Table[bool] = (
+    ("0.15", True),
+    ("0.30", False),  # none where the draft vocabulary is as large as the target's
+)
+_DEFAULT_METHOD: Table[Literal["none", "draft_model"]] = (
+    ("0.15", "none"),
+    ("0.17", "draft_model"),
 )
 _LOADER_NAMES: Table[Literal["KeyError", "AutoWeightsLoader"]] = (
     ("0.15", "KeyError"),
@@ -100,8 +139,15 @@ class ReleaseFacts:
         numbering: Whether the config's numbering is read.
         options: Whether --speculative-config takes ids and numbering.
         captures_first, captures_last: Whether id 0, and the number of layers, give a state.
-        llama_norms, mla_norms: Options of norms that drafters of a kind obey.
+        llama_norms, mla_norms: Where drafters of a kind look for options of norms; the first place
+            that has one counts.
+        others: Where it looks for layers behind the ids' own places, and what it adds to them.
+        hides: Whether an eagle_config keeps it from looking there.
+        carried: What it makes of speculators' format.
+        d2t_always: Whether there is a place for d2t with every vocabulary.
+        method: What a drafter is whose path does not say it, where --speculative-config does not.
         whole: Whether a checkpoint that lacks weights is refused.
+        mends: What the series' later revisions mend, of a patched release.
     """
 
     version: Version
@@ -120,22 +166,40 @@ class ReleaseFacts:
     options: bool
     captures_first: bool
     captures_last: bool
-    llama_norms: Collection[str]
-    mla_norms: Collection[str]
+    llama_norms: Norms
+    mla_norms: Norms
+    others: Others
+    hides: bool
+    carried: Carried
+    d2t_always: bool
+    method: Literal["none", "draft_model"]
     mla_needs_yarn: bool
     whole: bool
     loader: Literal["KeyError", "AutoWeightsLoader"]
     needs_old_schema: bool
     pipeline: Literal["refused", "lost"]
+    mends: Mends
 
     @property
     def name(self) -> str:
         """As a person calls it."""
         return f"v{self.version}, {'patched' if self.patched else 'as it is'}, {self.runner}"
 
-    def norms(self, drafter: Drafter) -> Collection[str]:
-        """The options of norms that this drafter's class obeys."""
+    def norms(self, drafter: Drafter) -> Norms:
+        """The options of norms that this drafter's class knows, and where it looks for them."""
         return self.mla_norms if drafter.kind == "mla" else self.llama_norms
+
+    def norm(self, drafter: Drafter, name: str) -> bool:
+        """Whether this drafter's class has one of its options set."""
+        places = {"top": drafter.config, "eagle_config": drafter.eagle_config}
+        looked = (places[place].get(name) for place in self.norms(drafter).get(name, ()))
+        return bool(next((value for value in looked if value is not None), False))
+
+    def reads(self, drafter: Drafter) -> Drafter:
+        """The drafter with the config that its class gets."""
+        if not drafter.speculators:
+            return drafter
+        return drafter.with_config(speculators.put_together(drafter.written, self.carried))
 
     def states(self, drafter: Drafter) -> int:
         """How many states the drafter's `fc` is built for."""
@@ -151,13 +215,16 @@ class ReleaseFacts:
         return len(ids) if isinstance(ids, (list, str)) else DEFAULT_STATES
 
 
-def facts_of(version: Version, *, patched: bool, runner: Runner | None = None) -> ReleaseFacts:
+def facts_of(
+    version: Version, *, patched: bool, runner: Runner | None = None, mends: Mends = NONE
+) -> ReleaseFacts:
     """The facts of a release.
 
     Args:
         version: Of vLLM; a local part is of no account.
         patched: With its series.
         runner: The model runner; None: the one that it takes for Kimi on a GPU.
+        mends: What its series has of later revisions.
 
     Raises:
         UsageError: The release is older than Kimi-K2.5, or its series is not known here.
@@ -176,12 +243,12 @@ def facts_of(version: Version, *, patched: bool, runner: Runner | None = None) -
             code="series-unknown",
         )
     own: Runner = _at(plain, _DEFAULT_RUNNER)
-    return _facts(plain, patched, runner or own)
+    return _facts(plain, runner or own, mends if patched else None)
 
 
-def _facts(version: Version, patched: bool, runner: Runner) -> ReleaseFacts:
-    of_runner = _PLACES_V1 if runner == "v1" else _PLACES_V2
-    norms = ("norm_before_fc", "fc_norm", "norm_output")
+def _facts(version: Version, runner: Runner, mends: Mends | None) -> ReleaseFacts:
+    patched = mends is not None
+    of_runner, others = (_PLACES_V1, _OTHERS_V1) if runner == "v1" else (_PLACES_V2, _OTHERS_V2)
     return ReleaseFacts(
         version=version,
         patched=patched,
@@ -200,15 +267,33 @@ def _facts(version: Version, patched: bool, runner: Runner) -> ReleaseFacts:
         options=patched,
         captures_first=patched,
         captures_last=patched or _at(version, _LAST_LAYER),
-        llama_norms=norms if patched else _at(version, _LLAMA_NORMS),
-        mla_norms=norms if patched else _at(version, _MLA_NORMS),
+        llama_norms=_norms(mends) if mends else _at(version, _LLAMA_NORMS),
+        mla_norms=_norms(mends) if mends else _at(version, _MLA_NORMS),
+        others=_at(version, others),
+        hides=not patched and runner == "v1" and version >= Version("0.22"),
+        carried=_carried(version, mends),
+        d2t_always=_at(version, _D2T_ALWAYS),
+        method=_at(version, _DEFAULT_METHOD),
         mla_needs_yarn=not patched and _at(version, _MLA_NEEDS_YARN),
         # The series of v0.16 and v0.17 leave it to the loader, which does not look.
         whole=patched and version >= Version("0.26"),
         loader=_at(version, _LOADER_NAMES),
         needs_old_schema=not patched and runner == "v1" and _at(version, _UNKNOWN_SCHEMA),
         pipeline="refused" if patched or runner == "v2" else _at(version, _PIPELINE),
+        mends=mends or NONE,
     )
+
+
+def _norms(mends: Mends) -> Norms:
+    return {**dict.fromkeys(NORMS, _BOTH if mends.flags else _TOP), "norm_before_fc": _BOTH}
+
+
+def _carried(version: Version, mends: Mends | None) -> Carried:
+    if mends is None:
+        return _at(version, _CARRIED)
+    if mends.speculators:
+        return speculators.BOTH
+    return speculators.PATCHED if version >= Version("0.26") else speculators.PATCHED_FIRST
 
 
 def _at(version: Version, table: Table[Value]) -> Value:

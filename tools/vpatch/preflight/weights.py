@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,12 +19,26 @@ def layout(name: str) -> str:
     return name.replace("midlayer.", "layers.0.")
 
 
-def expected(drafter: Drafter, states: int) -> dict[str, tuple[int, ...] | None]:
-    """Names and shapes that a drafter's model has parameters for; None: the shape is not told.
+@dataclass(frozen=True)
+class Built:
+    """What a release's class is built for.
 
-    Args:
+    Attributes:
+        drafter: With the config that the class gets.
         states: How many of the target's states enter `fc`.
+        norms: The options of norms that it has set.
+        table: Whether it has a place for d2t.
     """
+
+    drafter: Drafter
+    states: int
+    norms: Collection[str]
+    table: bool
+
+
+def expected(built: Built) -> dict[str, tuple[int, ...] | None]:
+    """Names and shapes that a drafter's model has parameters for; None: the shape is not told."""
+    drafter, states = built.drafter, built.states
     hidden = drafter.hidden
     found: dict[str, tuple[int, ...] | None] = {
         "embed_tokens.weight": (drafter.vocab, hidden),
@@ -32,44 +47,46 @@ def expected(drafter: Drafter, states: int) -> dict[str, tuple[int, ...] | None]
     }
     if drafter.uses_aux:
         found["fc.weight"] = (hidden, states * drafter.state_size)
-        if drafter.flag("norm_before_fc"):
+        if "norm_before_fc" in built.norms:
             found["input_norm.weight"] = (states * drafter.state_size,)
-        if drafter.config.get("fc_norm"):
+        if "fc_norm" in built.norms:
             found |= {f"fc_norm.{each}.weight": (drafter.state_size,) for each in range(states)}
     for number in range(drafter.layers):
         found |= {f"layers.{number}.{name}": shape for name, shape in _layer(drafter, number)}
-    if drafter.draft_vocab != drafter.vocab:
+    if built.table:
         found["d2t"] = (drafter.draft_vocab,)
     return found
 
 
-def missing(drafter: Drafter, states: int) -> tuple[str, ...]:
+def missing(built: Built) -> tuple[str, ...]:
     """What the checkpoint lacks and nothing stands in for."""
+    drafter = built.drafter
     own = {layout(name) for name in drafter.tensors}
     optional = {"embed_tokens.weight"}
     if drafter.draft_vocab == drafter.vocab:
-        optional.add("lm_head.weight")
+        optional |= {"lm_head.weight", "d2t"}
     optional |= {f"layers.{number}.hidden_norm.weight" for number in range(1, drafter.layers)}
-    return tuple(sorted(expected(drafter, states).keys() - own - optional))
+    return tuple(sorted(expected(built).keys() - own - optional))
 
 
-def unknown(drafter: Drafter, states: int) -> tuple[str, ...]:
+def unknown(built: Built) -> tuple[str, ...]:
     """What the checkpoint has and the model has no parameter for, in the order of loading."""
-    known = expected(drafter, states).keys() | {"d2t"}
+    known = expected(built).keys()
     return tuple(
         name
-        for name in drafter.tensors
+        for name in built.drafter.tensors
         if layout(name) not in known and not _SKIPPED.fullmatch(name)
     )
 
 
-def misshapen(drafter: Drafter, states: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+def misshapen(built: Built) -> dict[str, tuple[int, ...]]:
     """Weights of another shape than their parameters', with that shape; in order of loading."""
-    built = expected(drafter, states)
-    for own in drafter.tensors.values():
-        shape = built.get(layout(own.name))
-        if shape is not None and own.shape != shape:
-            yield layout(own.name), shape
+    shapes = expected(built)
+    return {
+        own.name: shape
+        for own in built.drafter.tensors.values()
+        if (shape := shapes.get(layout(own.name))) is not None and own.shape != shape
+    }
 
 
 def _layer(drafter: Drafter, number: int) -> Iterator[tuple[str, tuple[int, ...] | None]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,17 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from vpatch.errors import FindingError, UsageError
-from vpatch.patches.repo import pinned_tags
+from vpatch.gates.tree import of_installation
+from vpatch.patches.repo import existing_series, pinned_tags
 from vpatch.preflight.case import NUMBERINGS, Case, Parallel
 from vpatch.preflight.checkpoint import read_checkpoint
-from vpatch.preflight.drafter import IDS, NUMBERING, read_drafter
+from vpatch.preflight.drafter import read_drafter
 from vpatch.preflight.installed import version_of_python
 from vpatch.preflight.judge import judge
 from vpatch.preflight.memory import STEP_TOKENS, memory_of
+from vpatch.preflight.mends import NONE, Mends, of_series, of_tree
 from vpatch.preflight.releases import NEWEST, Runner, facts_of
+from vpatch.preflight.speculators import IDS, NUMBERING
 from vpatch.preflight.strictjson import read_object
 from vpatch.preflight.target import read_target
 from vpatch.preflight.verdict import WHEN, Verdict
@@ -61,7 +65,8 @@ def run(wish: Wish, repo: Path | None) -> Report:
     """Reads both, and says what will happen. Exit 1 unless it works as given."""
     options = _options(wish.speculative)
     version, patched = _release(wish, repo)
-    release = facts_of(version, patched=patched, runner=wish.runner)
+    mends = _mends(wish, repo) if patched else NONE
+    release = facts_of(version, patched=patched, runner=wish.runner, mends=mends)
     target = read_checkpoint(wish.target, weights=False)
     drafter = read_checkpoint(wish.drafter, weights=True)
     case = Case(read_target(target), read_drafter(drafter), release, wish.parallel, options)
@@ -88,6 +93,16 @@ def _release(wish: Wish, repo: Path | None) -> tuple[Version, bool]:
     if not wish.unpatched and repo is not None:
         _check_series(repo, wish.tag)
     return version_of(wish.tag), not wish.unpatched
+
+
+def _mends(wish: Wish, repo: Path | None) -> Mends:
+    """What this very revision of a series has, by its source."""
+    if wish.installed is not None:
+        with suppress(UsageError):  # metadata without a package
+            return of_tree(of_installation(str(wish.installed)).read)
+    if wish.tag is not None and repo is not None:
+        return of_series(existing_series(repo, wish.tag))
+    return NONE
 
 
 def _check_series(repo: Path, tag: str) -> None:
