@@ -243,8 +243,7 @@ def main(path: Path) -> int:
     """Returns 0; what it found is beside the job."""
     end_with_parent()
     job: Job = json.loads(path.read_text())
-    if job.get("native_rotary"):
-        prepare({"native_rotary": True})
+    prepare(job.get("stand_ins", {}))
     began = time.monotonic()
     llm = make(job)
     ready = time.monotonic()

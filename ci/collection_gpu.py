@@ -42,6 +42,7 @@ HERE = Path(__file__).resolve().parent
 TOOLS = HERE.parent / "tools"
 sys.path.insert(0, str(TOOLS))
 
+import collection_cpu  # noqa: E402
 import collection_many  # noqa: E402
 import collection_wide  # noqa: E402
 from collection_judge import rows_of, same  # noqa: E402
@@ -60,13 +61,6 @@ _VARIABLES = {
     # Else each engine's threads spin beside the others'.
     "OMP_NUM_THREADS": "1",
 }
-_CPU_VARIABLES = {
-    "CUDA_VISIBLE_DEVICES": "",
-    "TORCHINDUCTOR_VEC_ISA_OK": "0",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_MLA_DISABLE": "1",
-}
 _SMALL = {
     "max_model_len": 256,
     "max_num_seqs": 24,
@@ -74,7 +68,6 @@ _SMALL = {
     "num_gpu_blocks_override": 40,
 }
 _GPU_MEMORY = {"gpu_memory_utilization": 0.05, "kv_cache_memory_bytes": 256 << 20}
-_CPU = {"dtype": "float32", "block_size": 16}
 
 
 def write_models(folder: Path, cpu: bool, wide: bool) -> None:
@@ -126,7 +119,7 @@ class Starts:
         if job.get("options", {}).get("enforce_eager"):
             variables["TORCH_COMPILE_DISABLE"] = "1"
         if self.cpu:
-            variables |= _CPU_VARIABLES
+            variables |= collection_cpu.variables()
         site = self.stock if stock else os.environ.get("PYTHONPATH", "")
         variables["PYTHONPATH"] = f"{site}:{TOOLS}"
         log = path.with_suffix(".log")
@@ -156,14 +149,14 @@ def answers(starts: Starts, models: Path, modes: list[str]) -> Job:
     """All engines of the part, some at a time; then what they found, compared."""
     target = str(models / "kimi")
     jobs: dict[str, tuple[Job, str, bool]] = {}
-    memory = _CPU if starts.cpu else _GPU_MEMORY
+    memory = collection_cpu.options() if starts.cpu else _GPU_MEMORY
     for runner in ("v1",) if starts.cpu else ("v1", "v2"):
         for mode in modes:
             base: Job = {
                 "what": "answers",
                 "target": target,
                 "options": {**_SMALL, **memory, "enforce_eager": mode == "eager"},
-                "native_rotary": starts.cpu,
+                "stand_ins": collection_cpu.stand_ins() if starts.cpu else {},
                 "drafter": str(models / "llama"),
             }
             name = f"{runner}/{mode}"
@@ -206,14 +199,14 @@ def answers(starts: Starts, models: Path, modes: list[str]) -> Job:
 def many(starts: Starts, models: Path) -> Job:
     """An engine that collects, and one that does not, one after the other."""
     out, told = starts.work / "out-many", starts.work / "many-answers.jsonl"
-    memory = _CPU if starts.cpu else _GPU_MEMORY
+    memory = collection_cpu.options() if starts.cpu else _GPU_MEMORY
     base: Job = {
         "what": "many",
         "requests": collection_many.REQUESTS,
         "answers": str(told),
         "target": str(models / "kimi"),
         "options": {**_SMALL, **memory, "enforce_eager": True},
-        "native_rotary": starts.cpu,
+        "stand_ins": collection_cpu.stand_ins() if starts.cpu else {},
     }
     base["options"] |= {"max_num_seqs": collection_many.IN_FLIGHT, "num_gpu_blocks_override": 160}
     plain = starts.run("many/plain", base, "v1")

@@ -108,8 +108,8 @@ def _snapshot(subject: Subject, of: Class, statement: ast.stmt) -> None:
         actor = Obj(of, of.name, {
             held_by(of): collector,
             "input_batch": batch,
-            "positions": positions,
-            "input_ids": Obj(None, "CpuGpuBuffer", {"gpu": tokens}),
+            "positions": _held(of, "positions", positions),
+            "input_ids": _held(of, "input_ids", tokens),
         })  # fmt: skip
         scheduled = Obj(None, "SchedulerOutput", {"num_scheduled_tokens": {REQUEST: ROWS}})
         names: dict[str, Value] = {
@@ -131,6 +131,18 @@ def _snapshot(subject: Subject, of: Class, statement: ast.stmt) -> None:
     wanted = [[REQUEST], [ROWS], positions, tokens]
     if len(way.value) != 1 or way.value[0][:4] != wanted or way.value[0][4] is None:
         raise Broken("snapshot", place, "it gets other requests, counts, positions or tokens")
+
+
+def _held(of: Class, name: str, tensor: Tensor) -> Value:
+    """As the runner has it: the tensor, or a buffer that has it on the host too."""
+    buffered = any(
+        isinstance(each, ast.Assign)
+        and any(getattr(target, "attr", "") == name for target in each.targets)
+        and isinstance(each.value, ast.Call)
+        and getattr(each.value.func, "attr", "") == "_make_buffer"
+        for each in walk(method_of(of, "__init__"))
+    )
+    return Obj(None, "CpuGpuBuffer", {"gpu": tensor}) if buffered else tensor
 
 
 def worker_links(subject: Subject) -> Iterator[Evidence]:
