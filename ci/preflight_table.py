@@ -26,10 +26,12 @@ from packaging.version import Version
 
 from preflight_cases import DRAFTERS
 from preflight_cases import Case as Drafter
+from vpatch.patches.repo import series_folder
 from vpatch.preflight.case import Case, Parallel
 from vpatch.preflight.checkpoint import read_checkpoint
 from vpatch.preflight.drafter import read_drafter
 from vpatch.preflight.judge import judge
+from vpatch.preflight.mends import Mends, of_series
 from vpatch.preflight.releases import facts_of
 from vpatch.preflight.target import read_target
 from vpatch.preflight.verdict import Problem, Verdict
@@ -90,7 +92,8 @@ def rows(kept: Path) -> Iterator[Row]:
 
 
 def _verdict(place: Path, drafter: Drafter, run: Mapping[str, Any]) -> Verdict:
-    release = facts_of(Version(run["vllm"]), patched=run["patched"], runner="v1")
+    mends = Mends(**dict.fromkeys(run.get("mends", ()), True))
+    release = facts_of(Version(run["vllm"]), patched=run["patched"], runner="v1", mends=mends)
     target = read_target(read_checkpoint(str(place / "kimi"), weights=False))
     with tempfile.TemporaryDirectory() as folder:
         hollow(place / drafter.name, Path(folder))
@@ -120,7 +123,10 @@ def keep(run: Path, models: Path) -> None:
         drafter: {**came, "text": _anywhere(came["text"])} if "text" in came else came
         for drafter, came in found["drafters"].items()
     }
-    stored = {"release": release, "patched": patched, "models": name, **found}
+    # Of the revision that the run was made with: that of this checkout.
+    mends = of_series(series_folder(ROOT, name)).as_names if patched else ()
+    told = {"release": release, "patched": patched, "mends": mends, "models": name}
+    stored = {**told, **found}
     KEPT.mkdir(parents=True, exist_ok=True)
     path = KEPT / f"{name}-{'patched' if patched else 'as-it-is'}.json"
     path.write_text(json.dumps(stored, indent=1) + "\n")

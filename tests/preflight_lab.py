@@ -15,6 +15,7 @@ from vpatch.preflight.case import Case, Parallel
 from vpatch.preflight.checkpoint import read_checkpoint
 from vpatch.preflight.drafter import read_drafter
 from vpatch.preflight.judge import judge
+from vpatch.preflight.mends import NONE, Mends
 from vpatch.preflight.releases import Runner, facts_of
 from vpatch.preflight.target import read_target
 from vpatch.preflight.verdict import Verdict
@@ -165,6 +166,7 @@ def preflight(
     runner: Runner | None = None,
     parallel: Parallel = Parallel(),  # noqa: B008 - frozen
     options: Mapping[str, Any] | None = None,
+    mends: Mends = NONE,
 ) -> Verdict:
     """The verdict on a drafter that is written for it."""
     beside = write(folder / "target", target)
@@ -172,7 +174,7 @@ def preflight(
     case = Case(
         read_target(read_checkpoint(str(beside), weights=False)),
         read_drafter(read_checkpoint(str(own), weights=True)),
-        facts_of(Version(release), patched=patched, runner=runner),
+        facts_of(Version(release), patched=patched, runner=runner, mends=mends),
         parallel,
         options or {},
     )

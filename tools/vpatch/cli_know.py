@@ -34,7 +34,8 @@ from vpatch.upstream.mirror import ArchiveKind
 @click.option(
     "--speculative-config",
     metavar="JSON",
-    help="Ids and numbering of aux layers, as `vllm serve` gets them.",
+    help="Ids and numbering of aux layers, as `vllm serve` gets them; a method of null: none is "
+    "given.",
 )
 @repo_option
 @json_option

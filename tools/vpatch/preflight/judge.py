@@ -150,6 +150,8 @@ def _notes(case: Case) -> Iterator[str]:
             f"it names no layers: it gets {_list(case.taken)}; whether it was trained on them, "
             "nothing here tells"
         )
+        if place := next((place for place, _ in drafter.other_ids()), None):
+            yield f"its config names layers as {place}, which is how drafters of another method do"
         if case.captured != case.taken:
             yield f"{_list(case.taken)} come in the order {_list(case.captured)}"
     unsaid = drafter.numbering is None and not case.outputs_of_default
