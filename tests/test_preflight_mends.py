@@ -36,7 +36,8 @@ SOURCES: Mapping[str, str] = {
 def test_mends_of_a_tree() -> None:
     sources = {path: source.encode() for path, source in SOURCES.items()}
     assert of_tree(sources.get) == ALL
-    assert of_tree(lambda path: None) == NONE
+    empty: dict[str, bytes] = {}
+    assert of_tree(empty.get) == NONE
     for path in SOURCES:
         rest = {each: source for each, source in sources.items() if each != path}
         assert NONE != of_tree(rest.get) != ALL

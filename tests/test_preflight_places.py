@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from packaging.version import Version
 
 from preflight_lab import IDS, LLAMA, MLA, NUMBERING, TARGET, preflight, weights_of, write
+from vpatch.errors import VpatchError
 from vpatch.preflight.case import Case, Parallel
 from vpatch.preflight.checkpoint import read_checkpoint
 from vpatch.preflight.drafter import FLAGS, OTHER_NAMES, read_drafter
 from vpatch.preflight.judge import judge
-from vpatch.preflight.mends import ALL, NONE
+from vpatch.preflight.mends import ALL, NONE, Mends
 from vpatch.preflight.releases import Runner, facts_of
 from vpatch.preflight.target import read_target
 from vpatch.preflight.verdict import Verdict
@@ -118,7 +121,7 @@ def speculators(layer: Mapping[str, Any], **beside: Any) -> dict[str, Any]:
         "speculators_model_type": "eagle3",
         "architectures": ["Eagle3Speculator"],
         "transformer_layer_config": inner,
-        "draft_vocab_size": layer["draft_vocab_size"],
+        "draft_vocab_size": layer.get("draft_vocab_size"),
         "norm_before_residual": True,
         IDS: [2, 20, 50],
         **beside,
@@ -373,3 +376,56 @@ def test_the_architecture_tells_the_method(release: str, tmp_path: Path) -> None
     assert preflight(tmp_path, plain, release, mends=ALL, **asked).first is not None
     ids = preflight(tmp_path, LLAMA, release, patched=True, options={**LEFT_OUT, IDS: [2, 20, 50]})
     assert "only supported with method='eagle3'" in text(ids)
+
+
+# -- whatever a config says -----------------------------------------------------------------------
+
+KEYS = (
+    *FLAGS,
+    *("eagle_config", "draft_vocab_size", "target_hidden_size", IDS, NUMBERING, "dflash_config"),
+    *("dspark_target_layer_ids", "target_layer_ids", "num_aux_layers", "num_aux_hidden_states"),
+    *("architectures", "transformer_layer_config", "speculators_model_type"),
+)
+SCALARS = st.sampled_from(
+    (None, True, False, 0, 1, -1, 64, 1.5, "", "false", "layer-output", "[1, 2]", [2, 20, 50])
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner),
+    max_leaves=6,
+)
+CONFIGS = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=5)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    drafter=st.sampled_from((LLAMA, MLA)),
+    beside=CONFIGS,
+    inside=CONFIGS | st.none(),
+    release=st.sampled_from(("0.15.0", "0.20.0", "0.25.0", "0.30.0", *PATCHED)),
+    runner=st.sampled_from(("v1", "v2")),
+    mends=st.sampled_from((None, NONE, ALL)),
+    options=st.sampled_from(({}, LEFT_OUT, {IDS: [1, 2, 3]})),
+)
+def test_there_is_a_verdict_or_one_sentence(
+    tmp_path: Path,
+    drafter: Mapping[str, Any],
+    beside: Mapping[str, Any],
+    inside: Mapping[str, Any] | None,
+    release: str,
+    runner: Runner,
+    mends: Mends | None,
+    options: Mapping[str, Any],
+) -> None:
+    config = {**drafter, **beside}
+    if inside is not None:
+        config = {**speculators({**drafter, **inside}), **beside}
+    patched = mends is not None and release in PATCHED
+    try:
+        verdict = preflight(
+            tmp_path, config, release, weights=weights_of(drafter), patched=patched,
+            runner=runner, mends=mends or NONE, options=options,
+        )  # fmt: skip
+    except VpatchError:
+        return
+    assert verdict.word in ("works", "works-with", "wrong-result", "error")

@@ -52,14 +52,11 @@ def _written(case: Case) -> Problem | None:
             return _refused(f"{_key(place)} in the drafter's config has to be a list", "layer-ids")
     if len({tuple(value) for value in ids.values()}) > 1:
         return _refused("The drafter's config names two sets of aux layers", "layer-ids")
-    numberings = {
-        value
-        for value in (drafter.config.get(NUMBERING), drafter.eagle_config.get(NUMBERING))
-        if value is not None
-    }
+    stated = (drafter.config.get(NUMBERING), drafter.eagle_config.get(NUMBERING))
+    numberings = [value for value in stated if value is not None]
     if any(value not in NUMBERINGS for value in numberings):
         return _refused(f"{NUMBERING} in the drafter's config has to be one of", "numbering")
-    if len(numberings) > 1:
+    if len(set(numberings)) > 1:
         return _refused(f"The drafter's config has two values of {NUMBERING}", "numbering")
     unsaid = case.options.get(IDS) and not case.options.get(NUMBERING)
     if unsaid and drafter.numbering == OUTPUT:
