@@ -254,8 +254,10 @@ def main(path: Path) -> int:
     work = {"answers": answers, "many": many, "trace": trace, "throughput": throughput}[job["what"]]
     found = work(job, llm)
     found["seconds"] = {"start": ready - began, "run": time.monotonic() - ready}
-    found["runner"] = type(runner_of(llm)).__module__
-    found["blocks"] = llm.llm_engine.vllm_config.cache_config.num_gpu_blocks
+    config = llm.llm_engine.vllm_config
+    if config.parallel_config.world_size == 1:  # Else it is in other processes.
+        found["runner"] = type(runner_of(llm)).__module__
+    found["blocks"] = config.cache_config.num_gpu_blocks
     path.with_suffix(".found.json").write_text(json.dumps(found))
     return 0
 

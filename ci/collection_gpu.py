@@ -9,9 +9,13 @@ where none is named:
     kernels  the collection's own kernels beside stock's add, copy and concatenate, in graphs,
              from 1 to 8192 tokens of 7168 values and 3 layers; about half a minute
     answers  64 requests (chunked prefill, stops, preemption, aborts) on both model runners, eager
-             and with graphs, with and without EAGLE-3: greedy answers and the bits of their
-             logprobs with collection, without, and of the release; every collected row against the
-             float32 reference; a copy stream that is late; two or three minutes
+             and with graphs (--mode: compiled in one graph, or by Inductor's partition, too), with
+             and without EAGLE-3: greedy answers and the bits of their logprobs with collection,
+             without, and of the release; every collected row against the float32 reference; a copy
+             stream that is late; two or three minutes
+    tensor-parallel
+             the same on two GPUs: one rank writes, or each of them its share; only where it is
+             named
     many     10,000 short requests: counts add up, and memory is flat; minutes, and only where it is
              named
     trace    all kernels of a step of engines of hidden size 7168, by the profiler; minutes, and
@@ -34,7 +38,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +48,10 @@ sys.path.insert(0, str(TOOLS))
 import collection_cpu  # noqa: E402
 import collection_many  # noqa: E402
 import collection_wide  # noqa: E402
-from collection_judge import rows_of, same  # noqa: E402
+from collection_answers import MODES, Place, answers, tensor_parallel  # noqa: E402
 
 Job = dict[str, Any]
-LAYERS = [0, 1, 3, 5, 7, 8]
-AT_ONCE = 7
 _LIMIT_S = 400
-ABORTED = {"5", "21", "33", "40"}
 _VARIABLES = {
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -60,12 +60,6 @@ _VARIABLES = {
     "TORCHINDUCTOR_COMPILE_THREADS": "2",
     # Else each engine's threads spin beside the others'.
     "OMP_NUM_THREADS": "1",
-}
-_SMALL = {
-    "max_model_len": 256,
-    "max_num_seqs": 24,
-    "max_num_batched_tokens": 96,
-    "num_gpu_blocks_override": 40,
 }
 _GPU_MEMORY = {"gpu_memory_utilization": 0.05, "kv_cache_memory_bytes": 256 << 20}
 
@@ -145,74 +139,19 @@ class Starts:
         return result
 
 
-def answers(starts: Starts, models: Path, modes: list[str]) -> Job:
-    """All engines of the part, some at a time; then what they found, compared."""
-    target = str(models / "kimi")
-    jobs: dict[str, tuple[Job, str, bool]] = {}
-    memory = collection_cpu.options() if starts.cpu else _GPU_MEMORY
-    for runner in ("v1",) if starts.cpu else ("v1", "v2"):
-        for mode in modes:
-            base: Job = {
-                "what": "answers",
-                "target": target,
-                "options": {**_SMALL, **memory, "enforce_eager": mode == "eager"},
-                "stand_ins": collection_cpu.stand_ins() if starts.cpu else {},
-                "drafter": str(models / "llama"),
-            }
-            name = f"{runner}/{mode}"
-            out = starts.work / f"out-{runner}-{mode}"
-            # Room for all: who waits for the writer is in other batches, which round otherwise.
-            collection = {"layers": LAYERS, "dir": str(out), "ring_gib": 0.25}
-            late = mode == "graphs"
-            jobs[f"{name}/collect"] = (
-                {**base, "collection": collection, "late": late},
-                runner,
-                False,
-            )
-            jobs[f"{name}/plain"] = (base, runner, False)
-            if starts.stock:
-                jobs[f"{name}/stock"] = (base, runner, True)
-            if mode == ("eager" if runner == "v1" else "graphs"):
-                alone = {"layers": LAYERS, "dir": f"{out}-alone"}
-                job = {**base, "drafter": None, "collection": alone}
-                jobs[f"{name}/collect-alone"] = (job, runner, False)
-    with ThreadPoolExecutor(1 if starts.cpu else AT_ONCE) as pool:
-        running = {name: pool.submit(starts.run, name, *one) for name, one in jobs.items()}
-        found = {name: future.result() for name, future in running.items()}
-    checks: Job = {}
-    for name, result in found.items():
-        case, _, kind = name.rpartition("/")
-        if "error" in result:
-            checks[f"starts {name}"] = {"ok": False, "error": result["error"]}
-            continue
-        facts = {key: result[key] for key in ("steps", "metrics", "runner", "blocks", "seconds")}
-        checks[f"starts {name}"] = {"ok": True, **facts}
-        if kind.startswith("collect"):
-            folder = Path(jobs[name][0]["collection"]["dir"])
-            dtype = "float32" if starts.cpu else "bfloat16"
-            checks[f"rows {name}"] = rows_of(result, folder, Path(target), dtype)
-        if kind in ("collect", "stock"):
-            checks[f"bits {case}: {kind} = plain"] = same(result, found[f"{case}/plain"], ABORTED)
-    return checks
-
-
-def many(starts: Starts, models: Path) -> Job:
+def many(place: Place) -> Job:
     """An engine that collects, and one that does not, one after the other."""
-    out, told = starts.work / "out-many", starts.work / "many-answers.jsonl"
-    memory = collection_cpu.options() if starts.cpu else _GPU_MEMORY
-    base: Job = {
+    out, told = place.work / "out-many", place.work / "many-answers.jsonl"
+    job = place.base("eager") | {
         "what": "many",
         "requests": collection_many.REQUESTS,
         "answers": str(told),
-        "target": str(models / "kimi"),
-        "options": {**_SMALL, **memory, "enforce_eager": True},
-        "stand_ins": collection_cpu.stand_ins() if starts.cpu else {},
+        "drafter": None,
     }
-    base["options"] |= {"max_num_seqs": collection_many.IN_FLIGHT, "num_gpu_blocks_override": 160}
-    plain = starts.run("many/plain", base, "v1")
-    found = starts.run(
-        "many/collect", {**base, "collection": {"layers": [1, 8], "dir": str(out)}}, "v1"
-    )
+    job["options"] |= {"max_num_seqs": collection_many.IN_FLIGHT, "num_gpu_blocks_override": 160}
+    plain = place.run("many/plain", job, "v1", False)
+    collection = {"layers": [1, 8], "dir": str(out)}
+    found = place.run("many/collect", {**job, "collection": collection}, "v1", False)
     for one in (plain, found):
         if "error" in one:
             return {"many": {"ok": False, "error": one["error"]}}
@@ -254,13 +193,15 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--work", type=Path)
     parser.add_argument("--cpu", action="store_true")
-    parser.add_argument("--mode", choices=("eager", "graphs"), help="of the answers; else both")
+    parser.add_argument("--mode", action="append", choices=MODES, help="else eager and graphs")
+    parser.add_argument("--runner", action="append", choices=("v1", "v2"), help="else both")
     parser.add_argument("--only", action="append", help="of trace and throughput: v2/shm, ...")
     parser.add_argument("parts", nargs="*", default=["kernels", "answers"])
     asked = parser.parse_args()
     work = asked.work or Path(tempfile.mkdtemp(prefix="collection-"))
     work.mkdir(parents=True, exist_ok=True)
-    modes = [asked.mode] if asked.mode else ["eager"] if asked.cpu else ["eager", "graphs"]
+    modes = asked.mode or (["eager"] if asked.cpu else ["eager", "graphs"])
+    runners = asked.runner or (["v1"] if asked.cpu else ["v1", "v2"])
     starts = Starts(work, asked.stock, asked.cpu)
     models = work / "models"
     parts = asked.parts
@@ -270,11 +211,21 @@ def main() -> int:
         write_models(models, asked.cpu, "trace" in parts)
     if "throughput" in parts:
         collection_wide.write_large(models)
+    place = Place(
+        run=starts.run,
+        work=work,
+        models=models,
+        memory=collection_cpu.options() if asked.cpu else _GPU_MEMORY,
+        stand_ins=collection_cpu.stand_ins() if asked.cpu else {},
+        cpu=asked.cpu,
+        has_stock=asked.stock is not None,
+    )
     checks: Job = {}
     for part in parts:
         checks |= kernels() if part == "kernels" else {}
-        checks |= answers(starts, models, modes) if part == "answers" else {}
-        checks |= many(starts, models) if part == "many" else {}
+        checks |= answers(place, modes, runners) if part == "answers" else {}
+        checks |= tensor_parallel(place, runners) if part == "tensor-parallel" else {}
+        checks |= many(place) if part == "many" else {}
         if part in ("trace", "throughput"):
             wide = {"trace": collection_wide.trace, "throughput": collection_wide.throughput}[part]
             checks |= wide(starts.run, work, models, starts.stock is not None, asked.only or [])

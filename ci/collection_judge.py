@@ -78,8 +78,9 @@ def rows_of(found: Job, folder: Path, target: Path, dtype: str) -> Job:
         if largest > bound(dtype):
             wrong.append(f"{number}: {largest:.2%} off")
     more = sorted(path.name for path in folder.iterdir() if path.name not in files)
-    flushed = next(each for each in found["flushed"] if each)
-    adds_up = (flushed["rows"], flushed["files"], flushed["failed"]) == (rows, len(files), 0)
+    flushed = [each for each in found["flushed"] if each]  # of the ranks that write
+    written = [sum(each[key] for each in flushed) for key in ("rows", "files", "failed")]
+    adds_up = written == [rows, len(files), 0]
     return {
         "rows": rows,
         "files": len(files),
