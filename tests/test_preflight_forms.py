@@ -203,3 +203,19 @@ def test_revision_6_did_what_the_release_does(name: str, tmp_path: Path) -> None
     verdict = verdict_on(name, tmp_path, mends=None)
     row = preflight_table.Row(name, "v0.32.0, as it is", verdict, DRAFTERS[name]["came"])
     assert row.disagreement is None
+
+
+@pytest.mark.parametrize(
+    ("name", "mends", "shown"),
+    [
+        ("both-differ", None, "top-level [2, 4, 5] and eagle_config [1, 3, 7]"),
+        ("override-two-names", None, "eagle_config [2, 3, 4] and eagle_config.layer_ids [1, 4, 5]"),
+        ("spec-outer-wins", None, "[1, 3, 7] and transformer_layer_config."),
+        ("spec-outer-wins", NONE, "[1, 3, 7] and transformer_layer_config."),
+    ],
+)
+def test_what_differs_and_is_not_refused_is_said(
+    name: str, mends: Mends | None, shown: str, tmp_path: Path
+) -> None:
+    notes = verdict_on(name, tmp_path, mends=mends).notes
+    assert any("contradicts itself" in note and shown in note for note in notes)

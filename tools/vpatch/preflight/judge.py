@@ -9,6 +9,7 @@ from vpatch.preflight import at_config, at_load, method
 from vpatch.preflight.case import Case
 from vpatch.preflight.drafter import DEFAULT_STATES, FLAGS, NORMS, states_of
 from vpatch.preflight.memory import STEP_TOKENS, memory_of, told
+from vpatch.preflight.speculators import contradictions
 from vpatch.preflight.target import KNOWN_TEXT_MODELS
 from vpatch.preflight.verdict import Fact, Verdict
 
@@ -174,17 +175,22 @@ def _notes(case: Case) -> Iterator[str]:
 
 
 def _of_flags(case: Case) -> Iterator[str]:
-    """Options in two places that differ, where nothing refuses them."""
-    refused = case.release.checks and case.release.mends.flags
-    for name in FLAGS if not refused else ():
-        if case.drafter.contradicts(name):
-            said = " and ".join(
-                f"{place} {value}" for place, value in case.drafter.places_of(name).items()
-            )
-            yield (
-                f"its config contradicts itself: {said}; which one it was trained with, "
-                "nothing here tells"
-            )
+    """What stands in two places and differs, where nothing refuses it."""
+    drafter, release = case.drafter, case.release
+    found = [] if release.checks and release.mends.flags else list(FLAGS)
+    said = [dict(drafter.places_of(name)) for name in found if drafter.contradicts(name)]
+    if not release.checks and len(set(map(str, drafter.ids.values()))) > 1:
+        said.append({str(place): value for place, value in drafter.ids.items()})
+    if drafter.speculators and not release.mends.speculators:
+        for name in contradictions(drafter.written):
+            inner = drafter.written["transformer_layer_config"][name]
+            said.append({name: drafter.written[name], f"transformer_layer_config.{name}": inner})
+    for places in said:
+        shown = " and ".join(f"{place} {value}" for place, value in places.items())
+        yield (
+            f"its config contradicts itself: {shown}; which one it was trained with, nothing here "
+            "tells"
+        )
 
 
 def _of_tokens(case: Case) -> Iterator[str]:
