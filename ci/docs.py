@@ -51,6 +51,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "collection kernels": docs_collection.kernels,
     "collection answers": docs_collection.answers,
     "collection throughput": docs_collection.throughput,
+    "collection trace": docs_collection.trace,
 }
 
 _SAMPLE = re.compile(

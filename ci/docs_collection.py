@@ -71,14 +71,25 @@ def throughput() -> str:
     """By engine: tokens a second, and the share of the engine that collects nothing."""
     found = _found("throughput")
     head = ("engine", "into", "tokens/s", "share", "KV blocks")
+    into = {"none": "-", "shm": "/dev/shm", "disk": "a disk"}  # noqa: S108
+    rows = []
+    for name, one in sorted(found.items(), key=lambda each: (each[0][:2], -each[1]["rate"])):
+        runner, _, sink = name.partition("/")
+        share = one["rate"] / found[f"{runner}/none"]["rate"]
+        blocks, rate = str(one["blocks"]), str(one["rate"])
+        rows.append((runner, into.get(sink, sink), rate, f"{share:.1%}", blocks))
+    return table(head, rows)
+
+
+def trace() -> str:
+    """By case: microseconds of all kernels of the release, and with the series."""
+    head = ("tokens", "release, µs", "series, µs", "collecting, µs", "copies to the host, µs")
     rows = [
         (
-            name.partition("/")[0],
-            name.partition("/")[2].replace("none", "-").replace("shm", "/dev/shm"),  # noqa: S108
-            str(one["rate"]),
-            f"{one['rate'] / found['v2/none']['rate']:.1%}" if name.startswith("v2") else "-",
-            str(one["blocks"]),
+            case,
+            *(f"{one[kind]['kernels']:.0f}" for kind in ("stock", "plain", "collect")),
+            f"{one['collect']['to_host']:.0f}",
         )
-        for name, one in sorted(found.items(), reverse=True)
+        for case, one in _found("trace").items()
     ]
     return table(head, rows)
