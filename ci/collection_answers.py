@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class Place:
         stand_ins: What a CPU build needs in a GPU's place.
         cpu: Whether it is a CPU: one engine at a time, in float32.
         has_stock: Whether there is a release to compare with.
+        keep: Writes down the checks of a part so far: who runs out of time has those.
     """
 
     run: Run
@@ -52,6 +53,7 @@ class Place:
     stand_ins: Job
     cpu: bool
     has_stock: bool
+    keep: Callable[[Job], None]
 
     def base(self, mode: str) -> Job:
         """A job of `answers` with EAGLE-3, without collection."""
@@ -62,12 +64,6 @@ class Place:
             "stand_ins": self.stand_ins,
             "drafter": str(self.models / "llama"),
         }
-
-    def together(self, jobs: dict[str, tuple[Job, str, bool]]) -> dict[str, Job]:
-        """What all of them found; a CPU runs one at a time."""
-        with ThreadPoolExecutor(1 if self.cpu else _AT_ONCE) as pool:
-            running = {name: pool.submit(self.run, name, *one) for name, one in jobs.items()}
-            return {name: future.result() for name, future in running.items()}
 
 
 def answers(place: Place, modes: list[str], runners: list[str]) -> Job:
@@ -111,19 +107,30 @@ def tensor_parallel(place: Place, runners: list[str]) -> Job:
 
 
 def _judged(place: Place, jobs: dict[str, tuple[Job, str, bool]]) -> Job:
-    found = place.together(jobs)
+    """Each engine's rows as soon as it has ended, and then answers beside each other."""
+    found: dict[str, Job] = {}
     checks: Job = {}
+    # A CPU runs one at a time.
+    with ThreadPoolExecutor(1 if place.cpu else _AT_ONCE) as pool:
+        running = {pool.submit(place.run, name, *one): name for name, one in jobs.items()}
+        for future in as_completed(running):
+            name = running[future]
+            found[name] = future.result()
+            checks |= _judge_one(place, name, found[name], jobs[name][0])
+            place.keep(checks)
     for name, result in found.items():
         case, _, kind = name.rpartition("/")
-        if "error" in result:
-            checks[f"starts {name}"] = {"ok": False, "error": result["error"]}
-            continue
-        facts = {key: result.get(key) for key in _FACTS}
-        checks[f"starts {name}"] = {"ok": True, **facts}
-        if kind.startswith("collect"):
-            folder = Path(jobs[name][0]["collection"]["dir"])
-            target, dtype = place.models / "kimi", "float32" if place.cpu else "bfloat16"
-            checks[f"rows {name}"] = rows_of(result, folder, target, dtype)
-        if kind in ("collect", "collect-all", "stock"):
+        if "error" not in result and kind in ("collect", "collect-all", "stock"):
             checks[f"bits {case}: {kind} = plain"] = same(result, found[f"{case}/plain"], ABORTED)
+    return checks
+
+
+def _judge_one(place: Place, name: str, result: Job, job: Job) -> Job:
+    if "error" in result:
+        return {f"starts {name}": {"ok": False, "error": result["error"]}}
+    checks: Job = {f"starts {name}": {"ok": True, **{key: result.get(key) for key in _FACTS}}}
+    if "collection" in job:
+        target, dtype = place.models / "kimi", "float32" if place.cpu else "bfloat16"
+        folder = Path(job["collection"]["dir"])
+        checks[f"rows {name}"] = rows_of(result, folder, target, dtype)
     return checks

@@ -211,6 +211,12 @@ def main() -> int:
         write_models(models, asked.cpu, "trace" in parts)
     if "throughput" in parts:
         collection_wide.write_large(models)
+    checks: Job = {}
+
+    def keep(more: Job) -> None:
+        if asked.out:
+            asked.out.write_text(json.dumps(checks | more, indent=1))
+
     place = Place(
         run=starts.run,
         work=work,
@@ -219,8 +225,8 @@ def main() -> int:
         stand_ins=collection_cpu.stand_ins() if asked.cpu else {},
         cpu=asked.cpu,
         has_stock=asked.stock is not None,
+        keep=keep,
     )
-    checks: Job = {}
     for part in parts:
         checks |= kernels() if part == "kernels" else {}
         checks |= answers(place, modes, runners) if part == "answers" else {}
@@ -229,8 +235,7 @@ def main() -> int:
         if part in ("trace", "throughput"):
             wide = {"trace": collection_wide.trace, "throughput": collection_wide.throughput}[part]
             checks |= wide(starts.run, work, models, starts.stock is not None, asked.only or [])
-        if asked.out:
-            asked.out.write_text(json.dumps(checks, indent=1))
+        keep({})
     for name, check in checks.items():
         brief = {k: v for k, v in check.items() if k not in ("rows", "kernels", "cases", "ok")}
         print(f"{'ok  ' if check['ok'] else 'FAIL'} {name}: {json.dumps(brief)[:400]}")
