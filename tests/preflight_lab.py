@@ -6,6 +6,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from vpatch.preflight.case import Case, Parallel
 from vpatch.preflight.checkpoint import read_checkpoint
 from vpatch.preflight.drafter import read_drafter
 from vpatch.preflight.judge import judge
-from vpatch.preflight.mends import NONE, Mends
+from vpatch.preflight.mends import ALL, NONE, Mends
 from vpatch.preflight.releases import Runner, facts_of
 from vpatch.preflight.target import read_target
 from vpatch.preflight.verdict import Verdict
@@ -26,6 +27,8 @@ IDS = "eagle_aux_hidden_state_layer_ids"
 NUMBERING = "eagle_aux_hidden_state_layer_numbering"
 SIZES = {"BF16": 2, "F16": 2, "F32": 4, "I64": 8, "BOOL": 1}
 Weights = Mapping[str, tuple[str, Sequence[int]]]
+REVISION_9 = replace(ALL, parts=False, peagle=False, integers=False, rows=False)
+"""What v0.32.0's revisions 8 and 9 have."""
 
 TARGET: Mapping[str, Any] = {
     "architectures": ["KimiK25ForConditionalGeneration"],

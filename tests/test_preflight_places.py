@@ -177,7 +177,8 @@ def test_two_values_are_refused(
     config["transformer_layer_config"][name] = inner
     verdict = told(tmp_path, config, release, patched=True, runner="v1", mends=ALL)
     assert first(verdict) == ("speculators", "error", "config")
-    assert f"contradicts itself: {name} is ... in transformer_layer_config" in text(verdict)
+    shown = "layer_ids" if name == "eagle_config" else name
+    assert f"contradicts itself: {shown} is ... in transformer_layer_config" in text(verdict)
     config["transformer_layer_config"][name] = outer
     alike = told(tmp_path, config, release, patched=True, runner="v1", mends=ALL)
     assert alike.word == "works", alike.problems
@@ -359,7 +360,8 @@ LEFT_OUT = {"method": None}
 def test_method_left_out(release: str, when: str, tmp_path: Path) -> None:
     verdict = preflight(tmp_path, LLAMA, release, runner="v1", options=LEFT_OUT)
     assert first(verdict) == ("method", "error", when)
-    assert verdict.options == ('--speculative-config \'{"method": "eagle3"}\'',)
+    helps = release == "0.33.0"  # the others refuse Kimi then
+    assert verdict.options == ('--speculative-config \'{"method": "eagle3"}\'',) * helps
     path = preflight(tmp_path / "Kimi-EAGLE3", LLAMA, release, runner="v1", options=LEFT_OUT)
     assert "method" not in [one.check for one in path.problems]
     first_of_all = tmp_path / "eagle-3" / "eagle3"

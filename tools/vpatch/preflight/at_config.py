@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vpatch.preflight import aux_layers
+from vpatch.preflight import aux_layers, config_class
 from vpatch.preflight.case import Case
-from vpatch.preflight.drafter import OTHERS
-from vpatch.preflight.speculators import IDS, NUMBERING, contradictions
+from vpatch.preflight.speculators import IDS, NUMBERING
 from vpatch.preflight.target import KNOWN_TEXT_MODELS, heads_of
 from vpatch.preflight.verdict import Problem, Remedy, When
 
-_NO_ARCHITECTURE = "are not supported for now."
 _PATCH = Remedy("release", "the patched release")
 _QUANTISED = (
     *("awq", "awq_marlin", "fp8", "fbgemm_fp8", "modelopt", "modelopt_fp4", "modelopt_mxfp8"),
@@ -24,8 +22,7 @@ _QUANTISED = (
 def problems(case: Case) -> Iterator[Problem]:
     """Every refusal that applies; a user meets the first."""
     yield from _options(case)
-    yield from _config_class(case)
-    yield from _architecture(case)
+    yield from config_class.problems(case)
     yield from _quantisation(case)
     yield from _ranks(case, "its", heads_of(case.drafter.config))
     yield from _pipeline(case)
@@ -65,97 +62,6 @@ def _options(case: Case) -> Iterator[Problem]:
             remedy=_PATCH,
             topic="aux-layers",
         )
-
-
-def _config_class(case: Case) -> Iterator[Problem]:
-    drafter, release = case.drafter, case.release
-    if drafter.speculators and drafter.own_type:
-        yield Problem(
-            "config-class",
-            "error",
-            "config",
-            "its config names a model_type that no Transformers has",
-            text=(f"model type `{drafter.own_type}` but Transformers does not recognize",),
-            remedy=Remedy("config", "remove model_type from its config.json"),
-        )
-    if drafter.speculators and release.mends.speculators:
-        for name in contradictions(drafter.written):
-            yield Problem(
-                "speculators",
-                "error",
-                "config",
-                f"{name} is not the same beside transformer_layer_config and in it",
-                text=(
-                    f"The speculators config contradicts itself: {name} is",
-                    "in transformer_layer_config",
-                ),
-                remedy=Remedy("config", "keep the one that the drafter was trained with"),
-                topic="mla-drafter",
-            )
-    if _refused_by_type(case):
-        yield Problem(
-            "speculators",
-            "error",
-            "config",
-            "this release takes no drafters with MLA in speculators' format",
-            text=(f"Unsupported model_type {drafter.model_type} for Eagle3 speculator",),
-            remedy=_PATCH,
-            topic="mla-drafter",
-        )
-    if drafter.model_type == "kimi_k2" and not release.knows_mla and not drafter.speculators:
-        yield Problem(
-            "config-class",
-            "error",
-            "config",
-            "neither this release nor its Transformers has a config for model_type kimi_k2",
-            text=("model type `kimi_k2` but Transformers does not recognize this architecture",),
-            remedy=_PATCH,
-            topic="eagle3-interface",
-        )
-
-
-def _refused_by_type(case: Case) -> bool:
-    release = case.release
-    mla = case.drafter.speculators and case.drafter.kind == "mla"
-    return mla and not release.mla_speculators and release.speculators == "by type"
-
-
-def _architecture(case: Case) -> Iterator[Problem]:
-    drafter, release = case.drafter, case.release
-    if drafter.model_type == "deepseek_v3" and not release.keeps_deepseek_v3:
-        yield Problem(
-            "architecture",
-            "error",
-            "config",
-            "this release takes every drafter with model_type deepseek_v3 for an MTP model",
-            text=("Model architectures ['Eagle3DeepSeekMTPModel']", _NO_ARCHITECTURE),
-            remedy=Remedy("config", 'set "model_type": "kimi_k2" in its config.json')
-            if release.knows_mla
-            else _PATCH,
-            topic="mla-drafter",
-        )
-    elif _unknown(case) or _too_early(case):
-        name = drafter.architecture
-        yield Problem(
-            "architecture",
-            "error",
-            "config",
-            f"this release has no drafter {name or 'without an architecture in its config'}",
-            text=(f"Model architectures ['{name}']", _NO_ARCHITECTURE),
-            remedy=_PATCH if drafter.kind == "mla" else None,
-            topic="eagle3-interface" if drafter.kind == "mla" else None,
-        )
-
-
-def _too_early(case: Case) -> bool:
-    """An MLA drafter where there are none; one in speculators' format is taken for a Llama."""
-    release = case.release
-    taken = case.drafter.speculators and release.speculators == "as llama"
-    return case.drafter.kind == "mla" and not release.knows_mla and not taken
-
-
-def _unknown(case: Case) -> bool:
-    return case.drafter.kind == "other" and case.drafter.architecture not in OTHERS
 
 
 def _quantisation(case: Case) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vpatch.preflight import at_weights, contents
 from vpatch.preflight.case import OUTPUT, Case, option
-from vpatch.preflight.drafter import DEFAULT_STATES, NORMS
+from vpatch.preflight.drafter import DEFAULT_STATES, NORMS, NUM_STATES
 from vpatch.preflight.speculators import IDS, NUMBERING
 from vpatch.preflight.verdict import Problem, Remedy
 
@@ -27,7 +27,9 @@ def problems(case: Case) -> Iterator[Problem]:
         )
         return
     yield from _rope(case)
+    yield from _no_object(case)
     yield from _no_size(case)
+    yield from _no_number(case)
     known = case.drafter.kind != "other" and case.drafter.quantization is None
     if known and case.drafter.tensors:
         yield from at_weights.problems(case)
@@ -94,6 +96,46 @@ def _no_size(case: Case) -> Iterator[Problem]:
             remedy=Remedy("config", "remove target_hidden_size from its config.json"),
             topic="aux-layers",
         )
+
+
+def _no_object(case: Case) -> Iterator[Problem]:
+    """An eagle_config of another type, which the release's own classes look into."""
+    drafter, release = case.read, case.release
+    found = drafter.config.get("eagle_config")
+    looked = release.runner == "v1" or found  # MRV2 looks into none that is empty
+    if release.patched or found is None or isinstance(found, dict) or not looked:
+        return
+    kind = type(found).__name__
+    text = f"'{kind}' object has no attribute 'get'"
+    if release.runner == "v2" and drafter.kind != "mla" and isinstance(found, (int, float)):
+        text = f"argument of type '{kind}' is not iterable"
+    yield Problem(
+        "config",
+        "error",
+        "load",
+        "its eagle_config is no object, and this release looks into it",
+        text=(text,),
+        remedy=Remedy("config", "remove eagle_config from its config.json"),
+    )
+
+
+def _no_number(case: Case) -> Iterator[Problem]:
+    """A number of states that is none, from which the width of fc is computed."""
+    drafter, release = case.read, case.release
+    if not drafter.uses_aux or not release.fc_follows_ids:
+        return
+    for name in NUM_STATES if release.patched else NUM_STATES[1:]:
+        value = drafter.config.get(name)
+        if value is not None and not isinstance(value, int):
+            yield Problem(
+                "aux-states",
+                "error",
+                "load",
+                f"its {name} is {value!r}, which is no integer",
+                text=("must be tuple of ints",),
+                remedy=Remedy("config", f"write {name} as an integer in its config.json"),
+                topic="aux-layers",
+            )
 
 
 def _placeholder(case: Case) -> Iterator[Problem]:

@@ -17,6 +17,7 @@ _NORMS = {"norm_before_fc": "input_norm", "fc_norm": "fc_norm"}
 
 def problems(case: Case) -> Iterator[Problem]:
     """In the order of loading; then what is seen once all of it is loaded, or never."""
+    yield from _rows_of_table(case)
     shapes = misshapen(case.built)
     nowhere = [name for name in unknown(case.built) if not _passed_over(case, name)]
     for own in case.drafter.tensors.values():
@@ -102,6 +103,25 @@ def _table(case: Case) -> Problem:
         else "it drafts from the whole vocabulary, with which this release has no place for d2t",
         text=("There is no module or parameter named 'draft_id_to_target_id'",),
         remedy=remedy,
+        topic="mla-drafter",
+    )
+
+
+def _rows_of_table(case: Case) -> Iterator[Problem]:
+    """A d2t for another draft vocabulary, which later revisions look at first."""
+    table, size = case.drafter.weight("d2t"), case.read.draft_vocab
+    if not case.release.mends.rows or table is None or table.shape == (size,):
+        return
+    yield Problem(
+        "vocabularies",
+        "error",
+        "load",
+        f"its d2t is {list(table.shape)}, and it drafts from {size} tokens by its config",
+        text=(
+            f"The EAGLE-3 drafter's checkpoint has a d2t of {list(table.shape)}, but its "
+            f"draft_vocab_size is {size}.",
+        ),
+        remedy=Remedy("config", "correct draft_vocab_size in its config.json"),
         topic="mla-drafter",
     )
 

@@ -97,6 +97,9 @@ def _width(case: Case) -> Problem | None:
     ids, drafter, hidden = case.checked, case.read, case.target.hidden
     for name in NUM_STATES:
         declared = drafter.config.get(name)
+        if case.release.mends.integers and type(declared) not in (int, type(None)):
+            said = f"{name} in the drafter's config has to be an integer, not {declared!r}."
+            return _refused(said, "aux-states")
         if declared is not None and declared != len(ids):
             return _refused(f"its {name} is {declared}", "aux-states")
     fc, files = drafter.weight("fc.weight"), case.release.mends.files

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +11,7 @@ from vpatch.preflight.drafter import NORMS, Drafter, Place
 from vpatch.preflight.releases import ReleaseFacts
 from vpatch.preflight.speculators import IDS, NUMBERING
 from vpatch.preflight.target import Target
+from vpatch.preflight.verdict import speculative
 from vpatch.preflight.weights import Built
 
 OUTPUT = "layer-output"
@@ -148,4 +148,4 @@ def whole_ids(value: Any) -> tuple[int, ...] | None:
 
 def option(**values: Any) -> str:
     """A piece of the command line."""
-    return f"--speculative-config '{json.dumps(values)}'"
+    return speculative(values)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from vpatch.preflight.checkpoint import Beside, Checkpoint
 from vpatch.preflight.headers import Tensor
-from vpatch.preflight.speculators import IDS, NUMBERING, is_speculators, meant
+from vpatch.preflight.speculators import IDS, NUMBERING, is_peagle, is_speculators, meant
 from vpatch.preflight.target import (
     check_counts,
     count,
@@ -51,8 +51,7 @@ _MLA = (
 )
 OTHERS = (
     *("Eagle3Qwen3ForCausalLM", "Eagle3Qwen2_5vlForCausalLM", "Eagle3Qwen3vlForCausalLM"),
-    *("Eagle3MiniMaxM2ForCausalLM", "PEagleDraftModel", "PeagleLlamaForCausalLM"),
-    "PeagleQwen3ForCausalLM",
+    *("Eagle3MiniMaxM2ForCausalLM", "Qwen3ForCausalLM", "MiniMaxM2ForCausalLM"),
 )
 """Drafters of other models, that some releases have: their layers are not known here."""
 _OF_SPECULATORS: Mapping[str, str] = {
@@ -62,6 +61,7 @@ _OF_SPECULATORS: Mapping[str, str] = {
     "kimi_k2": _MLA[1],
     "qwen3": OTHERS[0],
 }
+_OF_PEAGLE = {_LLAMA[1]: "PeagleLlamaForCausalLM", OTHERS[0]: "PeagleQwen3ForCausalLM"}
 
 
 @dataclass(frozen=True)
@@ -200,6 +200,9 @@ def read_drafter(checkpoint: Checkpoint) -> Drafter:
     check_counts(config, _COUNTS, checkpoint)
     _check_sizes(config, checkpoint)
     architecture = _architecture(config, speculators=speculators)
+    kind = _kind(architecture, config)
+    if is_peagle(checkpoint.config):  # the same class by another name
+        architecture = _OF_PEAGLE.get(architecture, "")
     return Drafter(
         name=checkpoint.name,
         local=checkpoint.local,
@@ -208,7 +211,7 @@ def read_drafter(checkpoint: Checkpoint) -> Drafter:
         own_type=word(checkpoint.config, "model_type"),
         speculators=speculators,
         architecture=architecture,
-        kind=_kind(architecture, config),
+        kind=kind,
         model_type=word(config, "model_type"),
         layers=count(config, "num_hidden_layers", checkpoint),
         hidden=count(config, "hidden_size", checkpoint),
@@ -246,7 +249,10 @@ def _architecture(config: Mapping[str, Any], *, speculators: bool) -> str:
     if speculators:
         return _OF_SPECULATORS.get(word(config, "model_type") or "llama", "")
     named = config.get("architectures")
-    return str(named[0]) if isinstance(named, list) and named else ""
+    if not isinstance(named, list) or not named:
+        return ""
+    known = (each for each in named if each in (*_LLAMA, *_MLA, *OTHERS))
+    return str(next(known, named[0]) if all(isinstance(each, str) for each in named) else named[0])
 
 
 def _kind(architecture: str, config: Mapping[str, Any]) -> Kind:

@@ -9,16 +9,16 @@ from vpatch.preflight import at_config, at_load, method
 from vpatch.preflight.case import Case
 from vpatch.preflight.drafter import DEFAULT_STATES, FLAGS, NORMS, states_of
 from vpatch.preflight.memory import STEP_TOKENS, memory_of, told
-from vpatch.preflight.speculators import contradictions
+from vpatch.preflight.speculators import Carried, contradictions, layer_of
 from vpatch.preflight.target import KNOWN_TEXT_MODELS
 from vpatch.preflight.verdict import Fact, Verdict
 
 
 def judge(case: Case) -> Verdict:
     """What will happen."""
-    found = tuple(method.problems(case))
-    if not found:
-        found = tuple(chain(at_config.problems(case), at_load.problems(case)))
+    # Behind another method wait the problems of this one.
+    stages = (method, at_config, at_load)
+    found = tuple(chain.from_iterable(stage.problems(case) for stage in stages))
     return Verdict(found, tuple(_facts(case)), tuple(_notes(case)))
 
 
@@ -181,9 +181,9 @@ def _of_flags(case: Case) -> Iterator[str]:
     said = [dict(drafter.places_of(name)) for name in found if drafter.contradicts(name)]
     if not release.checks and len(set(map(str, drafter.ids.values()))) > 1:
         said.append({str(place): value for place, value in drafter.ids.items()})
-    if drafter.speculators and not release.mends.speculators:
-        for name in contradictions(drafter.written):
-            inner = drafter.written["transformer_layer_config"][name]
+    if drafter.speculators and not release.carries(drafter).both:
+        for name in contradictions(drafter.written, Carried()):
+            inner = layer_of(drafter.written)[name]
             said.append({name: drafter.written[name], f"transformer_layer_config.{name}": inner})
     for places in said:
         shown = " and ".join(f"{place} {value}" for place, value in places.items())

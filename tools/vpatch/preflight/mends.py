@@ -32,6 +32,11 @@ class Mends:
             differs is refused.
         tables: A d2t of zeros is dropped where there is none to be; one of whole ids is refused.
         method: An architecture with Eagle3 in its name says which method it is.
+        parts: An eagle_config beside a layer's config and one in it are put together, and one that
+            is no object is none.
+        peagle: What stands in a layer's config of P-EAGLE counts, too.
+        integers: Numbers of states and sizes that are no integers are refused at the config.
+        rows: A d2t that is not as long as draft_vocab_size is refused before anything is loaded.
     """
 
     flags: bool = False
@@ -41,6 +46,10 @@ class Mends:
     speculators: bool = False
     tables: bool = False
     method: bool = False
+    parts: bool = False
+    peagle: bool = False
+    integers: bool = False
+    rows: bool = False
 
     @property
     def as_names(self) -> tuple[str, ...]:
@@ -50,22 +59,25 @@ class Mends:
 
 NONE = Mends()
 ALL = Mends(**{field.name: True for field in fields(Mends)})
-"""What docs/defects.md's rows 33 to 42 ask for."""
+"""What docs/defects.md asks for from row 33 on."""
 
+_ALGOS = "vllm/transformers_utils/configs/speculators/algos.py"
+_UTILS = "vllm/model_executor/models/utils.py"
 _MARKS = {
     "flags": (_READER, re.compile(rb"def norms_before_residual\(")),
     "sizes": (_READER, re.compile(rb"def get_target_hidden_size\(")),
     "names": (_READER, re.compile(rb"OTHER_LAYER_IDS = ")),
     "files": (_READER, re.compile(rb"def _get_headers\(")),
-    "speculators": (
-        "vllm/transformers_utils/configs/speculators/algos.py",
-        re.compile(rb"def carry_over\("),
-    ),
-    "tables": (
-        "vllm/model_executor/models/utils.py",
-        re.compile(rb"def find_draft_ids_problem\("),
-    ),
+    "speculators": (_ALGOS, re.compile(rb"def carry_over\(")),
+    "tables": (_UTILS, re.compile(rb"def find_draft_ids_problem\(")),
     "method": ("vllm/config/speculative.py", re.compile(rb'.*"Eagle3" in \w')),
+    "parts": (
+        _ALGOS,
+        re.compile(rb" +elif isinstance\(outer, dict\) and isinstance\(inner, dict\)"),
+    ),
+    "peagle": (_ALGOS, re.compile(rb' +for key in \("norm_before_residual", "norm_before_fc"\):')),
+    "integers": (_READER, re.compile(rb"def _get_int\(")),
+    "rows": (_UTILS, re.compile(rb" +if offsets\.shape != \(model\.config\.draft_vocab_size,\)")),
 }
 
 

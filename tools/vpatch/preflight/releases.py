@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 from packaging.version import Version
 
 from vpatch.errors import UsageError
-from vpatch.preflight import speculators
+from vpatch.preflight import carried, speculators
 from vpatch.preflight.drafter import DEFAULT_STATES, NORMS, Drafter, Place
 from vpatch.preflight.mends import NONE, Mends
 from vpatch.preflight.speculators import Carried
@@ -97,11 +97,6 @@ _SPECULATORS: Table[Literal["as llama", "by type"]] = (
     ("0.15", "as llama"),  # whatever its layer is
     ("0.24", "by type"),
 )
-_CARRIED: Table[Carried] = (
-    ("0.15", speculators.FIRST),
-    ("0.19", speculators.WITH_ONE_NORM),
-    ("0.25", speculators.WITH_NORMS),
-)
 _D2T_ALWAYS: Table[bool] = (
     ("0.15", True),
     ("0.30", False),  # none where the draft vocabulary is as large as the target's
@@ -133,6 +128,7 @@ class ReleaseFacts:
         knows_mla: Whether it has drafters with MLA.
         mla_speculators: Whether those in speculators' format too.
         speculators: What it takes a layer in that format for.
+        speculators_types: The speculators_model_type that it has.
         places: Where the runner reads ids; the first one counts.
         fc_follows_ids: Whether `fc` is as wide as the ids say.
         checks: Whether impossible ids are refused at the config.
@@ -143,7 +139,7 @@ class ReleaseFacts:
             that has one counts.
         others: Where it looks for layers behind the ids' own places, and what it adds to them.
         hides: Whether an eagle_config keeps it from looking there.
-        carried: What it makes of speculators' format.
+        carried, carried_of_peagle: What it makes of speculators' format.
         d2t_always: Whether there is a place for d2t with every vocabulary.
         method: What a drafter is whose path does not say it, where --speculative-config does not.
         whole: Whether a checkpoint that lacks weights is refused.
@@ -157,6 +153,7 @@ class ReleaseFacts:
     knows_mla: bool
     mla_speculators: bool
     speculators: Literal["as llama", "by type"]
+    speculators_types: tuple[str, ...]
     keeps_deepseek_v3: bool
     places: tuple[Place, ...]
     fc_follows_ids: bool
@@ -171,6 +168,7 @@ class ReleaseFacts:
     others: Others
     hides: bool
     carried: Carried
+    carried_of_peagle: Carried
     d2t_always: bool
     method: Literal["none", "draft_model"]
     mla_needs_yarn: bool
@@ -199,15 +197,20 @@ class ReleaseFacts:
         """The drafter with the config that its class gets."""
         if not drafter.speculators:
             return drafter
-        return drafter.with_config(speculators.put_together(drafter.written, self.carried))
+        return drafter.with_config(speculators.put_together(drafter.written, self.carries(drafter)))
+
+    def carries(self, drafter: Drafter) -> Carried:
+        """What it makes of this drafter's config in speculators' format."""
+        peagle = speculators.is_peagle(drafter.written)
+        return self.carried_of_peagle if peagle else self.carried
 
     def states(self, drafter: Drafter) -> int:
         """How many states the drafter's `fc` is built for."""
         declared = drafter.config.get("num_aux_hidden_states")
         if not self.fc_follows_ids:
             return DEFAULT_STATES
-        if type(declared) is int and declared > 0:
-            return declared
+        if isinstance(declared, int) and declared > 0:
+            return int(declared)
         sized = _ALL if self.patched else ("eagle_config",)
         ids = next(
             (drafter.ids[place] for place in _ALL if place in drafter.ids and place in sized), None
@@ -257,6 +260,7 @@ def _facts(version: Version, runner: Runner, mends: Mends | None) -> ReleaseFact
         knows_mla=patched or _at(version, _MLA_KNOWN),
         mla_speculators=patched,
         speculators="by type" if patched else _at(version, _SPECULATORS),
+        speculators_types=carried.types_of(version),
         keeps_deepseek_v3=patched,
         places=_ALL if patched else _at(version, of_runner),
         fc_follows_ids=patched or _at(version, _FC_FOLLOWS_IDS),
@@ -271,7 +275,8 @@ def _facts(version: Version, runner: Runner, mends: Mends | None) -> ReleaseFact
         mla_norms=_norms(mends) if mends else _at(version, _MLA_NORMS),
         others=_at(version, others),
         hides=not patched and runner == "v1" and version >= Version("0.22"),
-        carried=_carried(version, mends),
+        carried=carried.of_eagle3(version, mends),
+        carried_of_peagle=carried.of_peagle(mends),
         d2t_always=_at(version, _D2T_ALWAYS),
         method=_at(version, _DEFAULT_METHOD),
         mla_needs_yarn=not patched and _at(version, _MLA_NEEDS_YARN),
@@ -286,14 +291,6 @@ def _facts(version: Version, runner: Runner, mends: Mends | None) -> ReleaseFact
 
 def _norms(mends: Mends) -> Norms:
     return {**dict.fromkeys(NORMS, _BOTH if mends.flags else _TOP), "norm_before_fc": _BOTH}
-
-
-def _carried(version: Version, mends: Mends | None) -> Carried:
-    if mends is None:
-        return _at(version, _CARRIED)
-    if mends.speculators:
-        return speculators.BOTH
-    return speculators.PATCHED if version >= Version("0.26") else speculators.PATCHED_FIRST
 
 
 def _at(version: Version, table: Table[Value]) -> Value:

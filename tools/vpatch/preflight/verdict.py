@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ Outcome = Literal["works", "wrong-result", "error"]
 Word = Literal["works", "works-with", "wrong-result", "error"]
 When = Literal["config", "load", "first-step", "never"]
 
+SPECULATIVE = "--speculative-config"
 WHEN: Mapping[When, str] = {
     "config": "at the config, before weights are read",
     "load": "after the target's weights, while the drafter is loaded",
@@ -124,4 +126,21 @@ class Verdict:
     def options(self) -> tuple[str, ...]:
         """The options that make it work."""
         found = (one.remedy.text for one in self.problems if one.remedy is not None)
-        return tuple(dict.fromkeys(found)) if self.word == "works-with" else ()
+        return _together(dict.fromkeys(found)) if self.word == "works-with" else ()
+
+
+def _together(options: Iterable[str]) -> tuple[str, ...]:
+    """A command line has one --speculative-config, or the last one counts."""
+    values: dict[str, Any] = {}
+    others = []
+    for option in options:
+        if option.startswith(SPECULATIVE):
+            values |= json.loads(option.removeprefix(SPECULATIVE).strip(" '"))
+        else:
+            others.append(option)
+    return tuple(([speculative(values)] if values else []) + others)
+
+
+def speculative(values: Mapping[str, Any]) -> str:
+    """A piece of the command line."""
+    return f"{SPECULATIVE} '{json.dumps(values)}'"
