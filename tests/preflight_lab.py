@@ -25,7 +25,7 @@ FIXTURES = Path(__file__).parent / "fixtures" / "drafters"
 PUBLIC = tuple(sorted(path.stem for path in FIXTURES.glob("*--*.json")))
 IDS = "eagle_aux_hidden_state_layer_ids"
 NUMBERING = "eagle_aux_hidden_state_layer_numbering"
-SIZES = {"BF16": 2, "F16": 2, "F32": 4, "I64": 8, "BOOL": 1}
+SIZES = {"BF16": 2, "F16": 2, "F32": 4, "I64": 8, "BOOL": 1, "U8": 1}
 Weights = Mapping[str, tuple[str, Sequence[int]]]
 REVISION_9 = replace(ALL, parts=False, peagle=False, integers=False, rows=False)
 """What v0.32.0's revisions 8 and 9 have."""

@@ -196,6 +196,14 @@ def test_a_size_that_is_no_integer(value: Any, tmp_path: Path) -> None:
         judged(tmp_path, {**LLAMA, "target_hidden_size": value}, ALL)
 
 
+@pytest.mark.parametrize("dtype", ["U8", "I64", "BOOL", "F16", "F32"])
+def test_the_width_of_a_packed_fc_is_not_told(dtype: str, tmp_path: Path) -> None:
+    weights = {**weights_of(LLAMA), "fc.weight": (dtype, (64, 96))}
+    for mends, packed in ((REVISION_9, ("U8",)), (ALL, ("U8", "I64", "BOOL"))):
+        when = said(judged(tmp_path, LLAMA, mends, weights=weights))[2]
+        assert when == ("load" if dtype in packed else "config")
+
+
 # -- d2t and the draft vocabulary -----------------------------------------------------------------
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 from vpatch.preflight.case import NUMBERINGS, OUTPUT, Case
 from vpatch.preflight.drafter import FLAGS, NUM_STATES
+from vpatch.preflight.headers import Tensor
 from vpatch.preflight.speculators import IDS, NUMBERING
 from vpatch.preflight.verdict import Problem, Remedy
 
 _LATER = Remedy("release", "a later revision of this release's series")
+_UNPACKED = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
 # Those that the first revisions read in both places.
 _FIRST_FLAGS = ("norm_before_fc", "use_aux_hidden_state")
 
@@ -111,7 +113,7 @@ def _width(case: Case) -> Problem | None:
     if beside is not None:
         fc = beside.fc
     # Without that mend it has no file of a hub's repository: the loader is who finds it.
-    known = (drafter.local or files) and fc is not None and fc.dtype != "U8" and fc.shape
+    known = (drafter.local or files) and fc is not None and fc.shape and not _packed(case, fc)
     if known and fc is not None and fc.shape[-1] != len(ids) * hidden:
         said = f"{len(ids)} x {hidden} = {len(ids) * hidden} values a token"
         takes = f"but its fc takes {fc.shape[-1]}"
@@ -119,6 +121,11 @@ def _width(case: Case) -> Problem | None:
             return _of_no_drafter(beside.name, said, takes)
         return _refused(said, "aux-states", takes)
     return None
+
+
+def _packed(case: Case, fc: Tensor) -> bool:
+    """Whether an element may hold several values, as the revision sees it."""
+    return fc.dtype not in _UNPACKED if case.release.mends.integers else fc.dtype == "U8"
 
 
 def _of_no_drafter(name: str, *text: str) -> Problem:
