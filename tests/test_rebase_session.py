@@ -728,6 +728,20 @@ def test_a_file_that_the_patch_deletes_and_upstream_changed(way: str, tmp_path: 
     assert project.contents() == made
 
 
+def test_stored_has_its_place_where_nobody_asked_for_what_is_stored(tmp_path: Path) -> None:
+    steps = [Step("0001-b-goes.patch", {"vllm/b.py": None, "vllm/new.py": b"new\n"})]
+    project = Sessions(tmp_path, AFTER, steps)
+    assert project.begin("--no-resolutions") == 3
+    git(project.work, "rm", "--quiet", "vllm/b.py")
+    assert project.run("--continue", "--store") == 0
+    assert len(list((project.repo / "patches/resolutions").iterdir())) == 1
+    assert not list(project.repo.glob("*.resolution"))
+    made = project.contents()
+    shutil.rmtree(project.next)
+    assert project.begin() == 0
+    assert project.contents() == made
+
+
 def test_settings_of_the_user_change_nothing(hostile_git_config: Path, project: Sessions) -> None:
     assert project.begin() == 3
     assert (project.work / "vllm/b.py").read_bytes() == MARKED

@@ -63,6 +63,15 @@ class Resolutions:
                 findings += error.findings
         return cls(folder, stored, tuple(findings))
 
+    @classmethod
+    def none(cls, repo: Path) -> Resolutions:
+        """Those of nobody who wants any: new ones have their place all the same.
+
+        Args:
+            repo: The folder that holds ``patches/``.
+        """
+        return cls(repo / "patches" / FOLDER, {})
+
     def place(self, name: str) -> str:
         """How people find it: from the repository's folder."""
         return f"patches/{FOLDER}/{name}"

@@ -157,7 +157,7 @@ def known_resolutions(repo: Path, wish: Wish) -> Resolutions:
     Raises:
         HostError: a file cannot be opened.
     """
-    return Resolutions.read(repo) if wish.resolutions else Resolutions(repo, {})
+    return Resolutions.read(repo) if wish.resolutions else Resolutions.none(repo)
 
 
 def _check(wish: Wish, upstream: Upstream) -> None:
