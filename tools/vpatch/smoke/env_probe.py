@@ -199,7 +199,7 @@ def _not_importable(python: Path, what: str, found: Mapping[str, Any]) -> HostEr
 def _lacking(python: Path, package: str) -> HostError:
     return HostError(
         f"{python} has no {package}",
-        hint="Name a Python that has vLLM and its torch, or leave it to vpatch to make one.",
+        hint="Name a Python that has vLLM and its torch.",
         code="missing-package",
     )
 
