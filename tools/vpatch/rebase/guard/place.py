@@ -147,7 +147,6 @@ def _name(key: str) -> str:
 
 
 def _shown(lines: list[bytes]) -> str:
-    """The line that says most, and how many more there are."""
-    longest = max(lines, key=lambda line: len(line.strip()))
-    more = f" and {len(lines) - 1} more" if lines[1:] else ""
-    return f"`{longest.strip().decode('utf-8', 'replace')}`{more}"
+    """All of them: who accepts a question accepts each."""
+    said = [line.strip().decode("utf-8", "replace") for line in lines]
+    return ", ".join(f"`{one}`" for one in said if one)
