@@ -123,25 +123,26 @@ def _architecture(case: Case) -> Iterator[Problem]:
             topic="mla-drafter",
         )
     elif _unknown(case) or _too_early(case):
-        name = drafter.architecture
-        yield _problem(
-            "architecture",
-            f"this release has no drafter {name or 'without an architecture in its config'}",
-            *_refused(case),
-            remedy=_PATCH if drafter.kind == "mla" else None,
-            topic="eagle3-interface" if drafter.kind == "mla" else None,
-        )
+        yield _no_drafter(case)
 
 
-def _refused(case: Case) -> tuple[str, ...]:
+def _no_drafter(case: Case) -> Problem:
+    architecture = case.drafter.architecture
     named = case.drafter.config.get("architectures")
-    if named and not isinstance(named, list):
-        return ("Input should be a valid list",)
-    if named and not isinstance(named[0], str):
-        return ("Input should be a valid string",)
     # None: that of its model_type. One that vLLM has for another method gets Eagle3 before it.
-    name = f"{named[0]}'" if named else "Eagle3"
-    return "Model architectures ['", name, _NO_ARCHITECTURE
+    name = f"{named[0]}'" if named and isinstance(named, list) else "Eagle3"
+    text: tuple[str, ...] = ("Model architectures ['", name, _NO_ARCHITECTURE)
+    if named and not isinstance(named, list):
+        text = ("Input should be a valid list",)
+    elif named and not isinstance(named[0], str):
+        text = ("Input should be a valid string",)
+    return _problem(
+        "architecture",
+        f"this release has no drafter {architecture or 'without an architecture in its config'}",
+        *text,
+        remedy=_PATCH if case.drafter.kind == "mla" else None,
+        topic="eagle3-interface" if case.drafter.kind == "mla" else None,
+    )
 
 
 def _too_early(case: Case) -> bool:
