@@ -78,9 +78,7 @@ def answers(place: Place, modes: list[str], runners: list[str]) -> Job:
             late = mode == "graphs"
             job = {**base, "collection": collection, "late": late}
             jobs[f"{name}/collect"] = (job, runner, False)
-            jobs[f"{name}/plain"] = (base, runner, False)
-            if place.has_stock:
-                jobs[f"{name}/stock"] = (base, runner, True)
+            jobs |= _without(place, name, base, runner)
             if mode == ("eager" if runner == "v1" else "graphs"):
                 alone = {"layers": LAYERS, "dir": f"{out}-alone"}
                 job = {**base, "drafter": None, "collection": alone}
@@ -94,9 +92,7 @@ def tensor_parallel(place: Place, runners: list[str]) -> Job:
     for runner in runners:
         name, base = f"{runner}/two-ranks", place.base("graphs")
         base["options"] |= {"tensor_parallel_size": 2}
-        jobs[f"{name}/plain"] = (base, runner, False)
-        if place.has_stock:
-            jobs[f"{name}/stock"] = (base, runner, True)
+        jobs |= _without(place, name, base, runner)
         for ranks, kind in ((None, "collect"), ("all", "collect-all")):
             collection: Job = {"layers": LAYERS, "ring_gib": 0.25}
             collection["dir"] = str(place.work / f"out-{runner}-two-{kind}")
@@ -104,6 +100,12 @@ def tensor_parallel(place: Place, runners: list[str]) -> Job:
                 collection["ranks"] = ranks
             jobs[f"{name}/{kind}"] = ({**base, "collection": collection}, runner, False)
     return _judged(place, jobs)
+
+
+def _without(place: Place, name: str, base: Job, runner: str) -> dict[str, tuple[Job, str, bool]]:
+    """The engines that collect nothing, with the series and of the release."""
+    jobs = {f"{name}/plain": (base, runner, False)}
+    return jobs | ({f"{name}/stock": (base, runner, True)} if place.has_stock else {})
 
 
 def _judged(place: Place, jobs: dict[str, tuple[Job, str, bool]]) -> Job:

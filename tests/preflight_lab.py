@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import struct
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +23,8 @@ from vpatch.preflight.releases import Runner, facts_of
 from vpatch.preflight.target import read_target
 from vpatch.preflight.verdict import Verdict
 
-FIXTURES = Path(__file__).parent / "fixtures" / "drafters"
+REPO = Path(__file__).resolve().parent.parent
+FIXTURES = REPO / "tests" / "fixtures" / "drafters"
 PUBLIC = tuple(sorted(path.stem for path in FIXTURES.glob("*--*.json")))
 IDS = "eagle_aux_hidden_state_layer_ids"
 NUMBERING = "eagle_aux_hidden_state_layer_numbering"
@@ -188,3 +191,20 @@ def public(name: str) -> dict[str, Any]:
     """A fixture of a public drafter, or ``target-kimi-k2.5``."""
     found: dict[str, Any] = json.loads((FIXTURES / f"{name}.json").read_text())
     return found
+
+
+def run(*args: str) -> tuple[int, dict[str, Any]]:
+    """The command in a process; exactly one object on stdout."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "vpatch", "preflight", *args, "--json"],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert ran.stdout.count("\n") == 1, ran.stdout + ran.stderr
+    found: dict[str, Any] = json.loads(ran.stdout)
+    assert found["schema"] == "vpatch/preflight/1"
+    assert found["ok"] is (ran.returncode == 0)
+    return ran.returncode, found

@@ -8,16 +8,13 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from preflight_lab import IDS, LLAMA, NUMBERING, TARGET, weights_of, write
+from preflight_lab import IDS, LLAMA, NUMBERING, TARGET, run, weights_of, write
 from vpatch.cli import cli
 from vpatch.cli_run import Run
-
-REPO = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
@@ -25,23 +22,6 @@ def folders(tmp_path: Path) -> tuple[str, ...]:
     target = write(tmp_path / "target", TARGET)
     drafter = write(tmp_path / "drafter", LLAMA, weights_of(LLAMA))
     return ("--target", str(target), "--drafter", str(drafter))
-
-
-def run(*args: str) -> tuple[int, dict[str, Any]]:
-    """The command in a process; exactly one object on stdout."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "vpatch", "preflight", *args, "--json"],
-        cwd=REPO,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert ran.stdout.count("\n") == 1, ran.stdout + ran.stderr
-    found: dict[str, Any] = json.loads(ran.stdout)
-    assert found["schema"] == "vpatch/preflight/1"
-    assert found["ok"] is (ran.returncode == 0)
-    return ran.returncode, found
 
 
 def test_what_works(folders: tuple[str, ...]) -> None:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import stat
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from packaging.version import Version
 
-from preflight_lab import IDS, LLAMA, REVISION_9, TARGET, weights_of, write
+from preflight_lab import IDS, LLAMA, REPO, REVISION_9, TARGET, run, weights_of, write
 from series_lab import TAG, Lab, Step
 from vpatch.patches.repo import pinned_tags, series_folder
 from vpatch.preflight.mends import ALL, NONE, Mends, of_series, of_tree
 
-REPO = Path(__file__).resolve().parent.parent
 READER = "vllm/transformers_utils/eagle3.py"
 ALGOS = "vllm/transformers_utils/configs/speculators/algos.py"
 UTILS = "vllm/model_executor/models/utils.py"
@@ -92,21 +88,8 @@ def test_a_release_is_judged_by_its_series(tmp_path: Path) -> None:
         )
         (folder / "pin.toml").write_bytes((REPO / "patches" / "v0.33.0" / "pin.toml").read_bytes())
         args = ("--target", str(target), "--drafter", str(drafter), "--tag", "v0.33.0")
-        found = run(*args, "--repo", str(repo))
+        _, found = run(*args, "--repo", str(repo))
         assert found["verdict"] == ("works" if mended else "wrong-result")
-
-
-def run(*args: str) -> dict[str, Any]:
-    ran = subprocess.run(
-        [sys.executable, "-m", "vpatch", "preflight", *args, "--json"],
-        cwd=REPO,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    found: dict[str, Any] = json.loads(ran.stdout)
-    return found
 
 
 def test_an_installed_vllm_is_judged_by_its_files(tmp_path: Path) -> None:
@@ -127,9 +110,9 @@ def test_an_installed_vllm_is_judged_by_its_files(tmp_path: Path) -> None:
     config = {**LLAMA, "eagle_config": {IDS: [2, 20, 50], "norm_output": True}}
     drafter = write(tmp_path / "drafter", config, weights_of(LLAMA))
     args = ("--target", str(target), "--drafter", str(drafter), "--installed", str(python))
-    assert run(*args)["verdict"] == "works"
+    assert run(*args)[1]["verdict"] == "works"
     (site / READER).write_text("")
-    assert run(*args)["verdict"] == "wrong-result"
+    assert run(*args)[1]["verdict"] == "wrong-result"
 
 
 def test_mends_by_name() -> None:
