@@ -74,22 +74,10 @@ def _of_node(node: ast.AST, scope: Scope) -> Iterator[Entry]:
                     remedy="correct the drafter's config.json, or name its layers with "
                     "--speculative-config",
                 )
-    elif node.func.id == "_problem":
-        yield from _of_problem(_Call(_shorthand(node), scope))
     elif node.func.id == "Problem":
         arguments = {**dict(zip(_PLACES, node.args, strict=False)),
                      **{str(each.arg): each.value for each in node.keywords}}  # fmt: skip
         yield from _of_problem(_Call(arguments, scope))
-
-
-def _shorthand(node: ast.Call) -> dict[str, ast.expr]:
-    """`_problem(check, why, *text, ...)` of a module, as what it makes: one at the config."""
-    check, why, *parts = node.args
-    text: ast.expr = ast.Tuple(parts, ast.Load())
-    if parts and isinstance(parts[0], ast.Starred):
-        text = parts[0].value
-    given = {str(each.arg): each.value for each in node.keywords}
-    return {"check": check, "why": why, "text": text, "when": ast.Constant("config"), **given}
 
 
 def _of_problem(call: _Call) -> Iterator[Entry]:

@@ -21,10 +21,12 @@ def problems(case: Case) -> Iterator[Problem]:
     if case.drafter.speculators:
         yield from _speculators(case)
     elif case.drafter.model_type == "kimi_k2" and not case.release.knows_mla:
-        yield _problem(
+        yield Problem(
             "config-class",
+            "error",
+            "config",
             "neither this release nor its Transformers has a config for model_type kimi_k2",
-            "model type `kimi_k2` but Transformers does not recognize this architecture",
+            text=("model type `kimi_k2` but Transformers does not recognize this architecture",),
             remedy=_PATCH,
             topic="eagle3-interface",
         )
@@ -38,11 +40,15 @@ def _text_config(case: Case) -> Iterator[Problem]:
     of_target = drafter.model_type == "kimi_k25" and not drafter.speculators
     if of_target or drafter.config.get("text_config") is not None:
         what = "model_type: kimi_k25 has" if of_target else "config has"
-        yield _problem(
+        yield Problem(
             "config-class",
+            "error",
+            "config",
             f"its {what} a text_config, and vLLM looks for its layer there",
-            "The text_config extracted from the model config does not have `num_attention_heads` "
-            "attribute",
+            text=(
+                "The text_config extracted from the model config does not have "
+                "`num_attention_heads` attribute",
+            ),
             remedy=Remedy("config", "set the model_type of its layer in its config.json")
             if of_target
             else Remedy("config", "remove text_config from its config.json"),
@@ -53,26 +59,34 @@ def _speculators(case: Case) -> Iterator[Problem]:
     drafter, release = case.drafter, case.release
     carried = release.carries(drafter)
     if drafter.own_type:
-        yield _problem(
+        yield Problem(
             "config-class",
+            "error",
+            "config",
             "its config names a model_type that no Transformers has",
-            f"model type `{drafter.own_type}` but Transformers does not recognize",
+            text=(f"model type `{drafter.own_type}` but Transformers does not recognize",),
             remedy=Remedy("config", "remove model_type from its config.json"),
         )
     for name in contradictions(drafter.written, carried) if carried.both else ():
-        yield _problem(
+        yield Problem(
             "speculators",
+            "error",
+            "config",
             f"{name} is not the same beside transformer_layer_config and in it",
-            f"The speculators config contradicts itself: {name} is",
-            "in transformer_layer_config",
+            text=(
+                f"The speculators config contradicts itself: {name} is",
+                "in transformer_layer_config",
+            ),
             remedy=Remedy("config", "keep the one that the drafter was trained with"),
             topic="mla-drafter",
         )
     if kind := uncountable(drafter.written, carried):
-        yield _problem(
+        yield Problem(
             "speculators",
+            "error",
+            "config",
             "its eagle_config is no object, and this revision looks for options in it",
-            f"argument of type '{kind}' is not iterable",
+            text=(f"argument of type '{kind}' is not iterable",),
             remedy=_LATER,
         )
     yield from _layer_type(case)
@@ -85,25 +99,39 @@ def _layer_type(case: Case) -> Iterator[Problem]:
     of_peagle = is_peagle(drafter.written)
     if drafter.written["speculators_model_type"] not in release.speculators_types:
         why = f"this release has no speculators of type {drafter.written['speculators_model_type']}"
-        yield _problem("speculators", why, "Expected one of: {")
+        yield Problem(
+            "speculators",
+            "error",
+            "config",
+            why,
+            text=("Expected one of: {",),
+        )
         return
     known = (*_TYPES, *(_MLA_TYPES if release.mla_speculators and not of_peagle else ()))
     written = layer.get("model_type", "llama")
     if release.speculators != "by type" or written in known:
         if of_peagle and "mask_token_id" not in drafter.written:
             why = "its config names no mask_token_id beside transformer_layer_config"
-            yield _problem("speculators", why, "'mask_token_id'")
+            yield Problem(
+                "speculators",
+                "error",
+                "config",
+                why,
+                text=("'mask_token_id'",),
+            )
         return
     mla = written in _MLA_TYPES and not of_peagle
     text = f"Unsupported model_type {written} for {'PEagle' if of_peagle else 'Eagle3'} speculator"
     if isinstance(written, (list, dict)):
         text = f"unhashable type: '{type(written).__name__}'"
-    yield _problem(
+    yield Problem(
         "speculators",
+        "error",
+        "config",
         "this release takes no drafters with MLA in speculators' format"
         if mla
         else f"this release takes no layer of model_type {written} in speculators' format",
-        text,
+        text=(text,),
         remedy=_PATCH if mla else Remedy("config", "correct model_type in its config.json"),
         topic="mla-drafter" if mla else None,
     )
@@ -112,11 +140,15 @@ def _layer_type(case: Case) -> Iterator[Problem]:
 def _architecture(case: Case) -> Iterator[Problem]:
     drafter, release = case.drafter, case.release
     if drafter.model_type == "deepseek_v3" and not release.keeps_deepseek_v3:
-        yield _problem(
+        yield Problem(
             "architecture",
+            "error",
+            "config",
             "this release takes every drafter with model_type deepseek_v3 for an MTP model",
-            "Model architectures ['Eagle3DeepSeekMTPModel']",
-            _NO_ARCHITECTURE,
+            text=(
+                "Model architectures ['Eagle3DeepSeekMTPModel']",
+                _NO_ARCHITECTURE,
+            ),
             remedy=Remedy("config", 'set "model_type": "kimi_k2" in its config.json')
             if release.knows_mla
             else _PATCH,
@@ -136,10 +168,12 @@ def _no_drafter(case: Case) -> Problem:
         text = ("Input should be a valid list",)
     elif named and not isinstance(named[0], str):
         text = ("Input should be a valid string",)
-    return _problem(
+    return Problem(
         "architecture",
+        "error",
+        "config",
         f"this release has no drafter {architecture or 'without an architecture in its config'}",
-        *text,
+        text=text,
         remedy=_PATCH if case.drafter.kind == "mla" else None,
         topic="eagle3-interface" if case.drafter.kind == "mla" else None,
     )
@@ -159,9 +193,3 @@ def _unknown(case: Case) -> bool:
 
 def _any_layer(case: Case) -> bool:
     return case.drafter.speculators and case.release.speculators == "as llama"
-
-
-def _problem(
-    check: str, why: str, *text: str, remedy: Remedy | None = None, topic: str | None = None
-) -> Problem:
-    return Problem(check, "error", "config", why, text=text, remedy=remedy, topic=topic)
