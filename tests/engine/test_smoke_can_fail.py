@@ -53,12 +53,8 @@ class Break:
 BREAKS = {
     "the target hands over the layers above": Break(
         [
-            Edit(TARGET, "if idx in self.aux_hidden_state", "if idx - 1 in self.aux_hidden_state"),
-            Edit(
-                TARGET,
-                "if self.end_layer in self.aux_hidden_state",
-                "if self.end_layer - 1 in self.aux_hidden_state",
-            ),
+            Edit(TARGET, "buffer.column(idx)", "buffer.column(idx - 1)"),
+            Edit(TARGET, "buffer.column(self.end_layer)", "buffer.column(self.end_layer - 1)"),
         ],
         ("ids", *OF_STATES),
         "asked (1, 3, 7), but 320 of 320 rows hold (2, 4, 8)",
