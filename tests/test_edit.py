@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,18 @@ def test_edit_change_export_edit(project: Project, tmp_path: Path) -> None:
     assert caught.value.code == "unknown-work"
     exported(project)
     assert not edit(project).data["written"]
+    project.check()
+
+
+def test_a_series_with_blob_ids_of_an_earlier_one_is_known_again(project: Project) -> None:
+    path = project.folder / "0004-a-say-fifty.patch"
+    stale = re.sub(rb"(?m)^index [0-9a-f]{40}", b"index " + b"1" * 40, path.read_bytes(), count=1)
+    path.write_bytes(stale)
+    project.pin_now()
+    assert edit(project).data["written"]
+    assert not edit(project).data["written"]
+    exported(project)
+    assert path.read_bytes() != stale
     project.check()
 
 

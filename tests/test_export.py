@@ -31,6 +31,7 @@ from series_lab import TAG, TRAILERS, Step, numbered, plain_git
 from vpatch.errors import FindingError, UsageError
 from vpatch.findings import FindingsError
 from vpatch.patches.apply import PatchConflictError
+from vpatch.patches.check import check_series
 from vpatch.patches.export import Entry, NewSeries, listing, slug
 from vpatch.patches.series import Series
 from vpatch.patches.swap import read_folder
@@ -99,15 +100,41 @@ def test_one_changed_commit_changes_one_patch(project: Project) -> None:
     assert export(project, check=True).exit_code == 0
 
 
-def test_case_20_blob_ids_of_others_are_no_reason_to_rewrite(project: Project) -> None:
+def test_a_patch_behind_one_of_the_same_file_names_the_blobs_that_are_there(
+    project: Project,
+) -> None:
+    """Its hunks stay; git am -3 finds the files that its index line names."""
     work = project.worktree()
     before = project.raws()
     fixup(work, 1, {"vllm/a.py": numbered(60, changed={5: "FIVE"})})
     report = export(project)
-    assert changes(report)["0001-a-say-five.patch"] == "rewritten"
-    assert changes(report)["0004-a-say-fifty.patch"] == "kept"
-    assert project.raws()["a say fifty"] == before["a say fifty"]
+    assert [file for file, change in changes(report).items() if change == "rewritten"] == [
+        "0001-a-say-five.patch",
+        "0004-a-say-fifty.patch",
+    ]
+    old, new = (raws["a say fifty"].splitlines() for raws in (before, project.raws()))
+    differing = [pair for pair in zip(old, new, strict=True) if pair[0] != pair[1]]
+    assert [[line.split()[0] for line in pair] for pair in differing] == [[b"index", b"index"]]
+    ids = git(work, "rev-parse", "HEAD~2:vllm/a.py", "HEAD~1:vllm/a.py").split()
+    assert differing[0][1] == f"index {'..'.join(ids)} 100644".encode()
     assert project.tree() == git(work, "rev-parse", "HEAD^{tree}")
+    project.check()
+    assert not check_series(project.folder, TAG)
+
+
+def test_case_20_what_others_do_elsewhere_is_no_reason_to_rewrite(project: Project) -> None:
+    """Not even where git would write the mail in another way."""
+    for name in project.names:
+        path = project.folder / name
+        path.write_bytes(path.read_bytes().replace(b"[PATCH] ", b"[PATCH 1/9] "))
+    project.pin_now()
+    work = project.worktree()
+    before = project.raws()
+    fixup(work, 3, {"vllm/b.py": numbered(40, changed={10: "TEN"})})
+    assert changes(export(project))["0003-b-say-ten.patch"] == "rewritten"
+    after = project.raws()
+    assert [name for name in after if after[name] != before[name]] == ["b say ten"]
+    assert b"[PATCH 1/9] " in after["c say one"]
     project.check()
 
 
@@ -521,7 +548,8 @@ def test_a_hundred_patches(tmp_path: Path) -> None:
     assert set(changes(export(project, check=True)).values()) == {"kept"}
     fixup(work, 1, {"vllm/a.py": numbered(600, changed={5: "CHANGED"})})
     told = list(changes(export(project)).values())
-    assert (told.count("kept"), told.count("rewritten")) == (99, 1)
+    # All of one file: each names the blob that the one before it makes now.
+    assert told == ["rewritten"] * 100
     project.check()
 
 

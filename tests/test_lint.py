@@ -373,12 +373,23 @@ def test_21_lint_says_the_same_under_hostile_settings(
     assert {finding.code for finding in before} >= {"trailer-topic", "series-blank"}
 
 
-def test_stale_ids_of_changed_files_are_no_finding(folder: Path) -> None:
-    """Export keeps a patch's bytes where an earlier patch of the same file has changed."""
-    raw = (folder / "0002-two.patch").read_bytes()
-    ids = raw.split(b"\nindex ")[1].split(b" ")[0].split(b"..")
-    edit(folder, "0002-two.patch", ids[0], b"1" * 40)
-    assert "blob-chain" not in {code for _, _, code in found(folder)}
+def test_an_index_line_starts_from_the_file_that_is_there(folder: Path) -> None:
+    """The pin has the file of the first patch, and the first patch that of the second."""
+    for name in (ONE, "0002-two.patch"):
+        raw = (folder / name).read_bytes()
+        ids = raw.split(b"\nindex ")[1].split(b" ")[0].split(b"..")
+        edit(folder, name, ids[0], b"1" * 40)
+        assert [(file, line) for file, line, code in found(folder) if code == "blob-chain"] == [
+            (name, 12)
+        ]
+        edit(folder, name, b"1" * 40, ids[0][:12])  # cut short: another rule
+        assert {code for _, _, code in found(folder)} >= {"short-id"}
+        assert "blob-chain" not in {code for _, _, code in found(folder)}
+        (folder / name).write_bytes(raw)
+    # Where one ends, the next one has to start.
+    ids = (folder / ONE).read_bytes().split(b"\nindex ")[1].split(b" ")[0].split(b"..")
+    edit(folder, ONE, ids[1], b"1" * 40)
+    assert ("0002-two.patch", 12, "blob-chain") in found(folder)
 
 
 def test_the_lines_of_new_files_make_the_blobs_that_are_named(folder: Path) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from vpatch.git import Git
+from vpatch.patches.chain import chain_findings
 from vpatch.patches.pinning import check_pin
 from vpatch.patches.repository import scratch_repository
 from vpatch.patches.rewrite import write
+from vpatch.patches.same import diff_id
 from vpatch.patches.series import Series, lint
 from vpatch.patches.swap import replacing
 from vpatch.rebase.model import Choices, Files, Rebased
@@ -136,10 +138,17 @@ def _check_written(step: Real, rebased: Rebased, folder: Path) -> None:
     series = Series.read(folder, tag)
     found = check_pin(step.git, pin=rewritten.pin, series=series, releases=releases)
     assert found == ()
-    old = {patch.raw for patch in step.series.patches}
-    clean = [patch for patch in rebased.patches if patch.verdict.word == "clean"]
-    kept = [entry for entry in new.entries if entry.raw in old]
-    assert len(kept) >= len(clean)
+    assert chain_findings(series, rewritten.pin) == ()
+    # A patch keeps its bytes where upstream left its files alone, and gets index lines elsewhere.
+    clean = {patch.file for patch in rebased.patches if patch.verdict.word == "clean"}
+    kept = {entry.was for entry in new.entries if entry.raw == entry.old}
+    assert kept
+    assert kept <= clean
+    diffs = {patch.file: diff_id(patch) for patch in step.series.patches}
+    was = {entry.file: entry.was for entry in new.entries}
+    again = [patch for patch in series.patches if was[patch.file] in clean]
+    assert len(again) == len(clean)
+    assert all(diff_id(patch) == diffs[was[patch.file]] for patch in again)
     assert rewritten.pin.origin is not None
     gone = [patch.file for patch in rebased.patches if patch.verdict.word == "obsolete"]
     assert [left.patch for left in rewritten.pin.origin.left] == gone

@@ -14,6 +14,7 @@ from series_lab import TAG, Step, numbered
 from vpatch.errors import UsageError
 from vpatch.findings import FindingsError
 from vpatch.patches.apply import PatchConflictError
+from vpatch.patches.check import check_series
 from vpatch.patches.swap import read_folder
 from vpatch.report import Report
 from vpatch.verbs import refresh as verb
@@ -83,6 +84,19 @@ def test_a_hand_edited_patch_and_those_that_follow(project: Project) -> None:
         assert old[2] != new[2]
     assert project.pin.revision == 2
     project.check()
+
+
+def test_those_behind_it_name_the_blobs_that_are_there(project: Project) -> None:
+    before = contents(project.folder)
+    by_hand(project, FIRST, b"+five\n", b"+FIVE\n")
+    report = refresh(project, FIRST)
+    assert changed(report) == [FIRST, FOURTH]
+    assert {row["verdict"] for row in report.data["patches"]} == {"clean"}
+    after = contents(project.folder)
+    lines = [re.findall(rb"(?m)^index .*$", each[FOURTH]) for each in (before, after)]
+    assert lines[0][0] != lines[1][0]
+    project.check()
+    assert not check_series(project.folder, TAG)
 
 
 def test_only_the_named_patch_and_what_is_behind_it(project: Project) -> None:

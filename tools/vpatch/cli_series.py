@@ -57,9 +57,9 @@ def export(
 ) -> None:
     """Make the series of TAG from commits.
 
-    A patch keeps its bytes where they still make its commit. The new series is applied to every
-    pinned source before it takes the old one's place, in one step. A patch that is no commit any
-    more is refused unless --drop names it.
+    A patch keeps its bytes where they still make its commit and its index lines name the files
+    that are there. The new series is applied to every pinned source before it takes the old one's
+    place, in one step. A patch that is no commit any more is refused unless --drop names it.
     """
     from vpatch.verbs import export as verb
 

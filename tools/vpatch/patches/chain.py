@@ -1,14 +1,13 @@
-"""Which files a series finds and makes, patch by patch.
+"""Which files a series finds and makes, patch by patch, and which blobs it says that they are.
 
-What a pin and the patches say is enough: no release is needed. The ids of an ``index`` line count
-only where a patch makes a file, whose every byte it holds. Those of changed files may be of an
-earlier series: a patch keeps its bytes when another one before it changes, and a rebase takes the
-trees of the pinned base, not these ids.
+What a pin and the patches say is enough: no release is needed. Each ``index`` line starts from the
+blob that the pin, or the patch before it, has of the file: ``git am -3`` finds its merge base by
+these ids. Where it ends is known of a file that a patch makes, whose every byte it holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from vpatch.findings import Finding
 from vpatch.git import blob_id
@@ -25,7 +24,7 @@ def chain_findings(series: Series, pin: Pin | None) -> tuple[Finding, ...]:
         series: The patches, in order; findings name their files in its folder.
         pin: What is known of the base; without it a file that no patch names is believed.
     """
-    there = set(pin.blobs) if pin else set()
+    there = dict(pin.blobs) if pin else {}
     gone: set[str] = set()
     found: list[Finding] = []
     for patch in series.patches:
@@ -40,7 +39,7 @@ def chain_findings(series: Series, pin: Pin | None) -> tuple[Finding, ...]:
 
 
 def _complaints(
-    change: FileChange, there: set[str], gone: set[str], *, pinned: bool
+    change: FileChange, there: Mapping[str, str], gone: set[str], *, pinned: bool
 ) -> Iterator[str]:
     path = change.path_old
     if path is None:
@@ -49,6 +48,16 @@ def _complaints(
         yield from _made(change)
     elif path in gone or (pinned and path not in there):
         yield f"the patch changes {path}, which is not there"
+    elif _differ(there.get(path, ""), change.blob_old):
+        yield (
+            f"the index line of {path} starts from {change.blob_old[:12]}, "
+            f"and the file before this patch is {there[path][:12]}"
+        )
+
+
+def _differ(one: str, other: str) -> bool:
+    """Whether two blob ids are known and not the same; either may be cut short."""
+    return not (one.startswith(other) or other.startswith(one))
 
 
 def _made(change: FileChange) -> Iterator[str]:
@@ -63,10 +72,13 @@ def _made(change: FileChange) -> Iterator[str]:
         )
 
 
-def _move(change: FileChange, there: set[str], gone: set[str]) -> None:
+def _move(change: FileChange, there: dict[str, str], gone: set[str]) -> None:
+    before = there.get(change.path_old or "", "")
     if change.path_old is not None and change.kind != "copy":
-        there.discard(change.path_old)
+        there.pop(change.path_old, None)
         gone.add(change.path_old)
     if change.path_new is not None:
-        there.add(change.path_new)
+        # What the patch says counts from here on: one wrong id is one finding. No index line: the
+        # bytes are as they were (a rename, a mode), unless there are lines that say otherwise.
+        there[change.path_new] = change.blob_new or ("" if change.hunks else before)
         gone.discard(change.path_new)

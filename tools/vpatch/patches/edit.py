@@ -11,8 +11,8 @@ from vpatch.findings import FindingsError
 from vpatch.git import Git
 from vpatch.patches.commit_object import CommitObject
 from vpatch.patches.commits import Commit, read_commits
-from vpatch.patches.export import KEPT, Entry, export, match
 from vpatch.patches.repository import Repository, find_repository, scratch_repository
+from vpatch.patches.same import makes, match
 from vpatch.patches.series import Series
 from vpatch.patches.swap import making, put_in_place
 from vpatch.patches.worktree import base_ref, branch_name, written_ref
@@ -62,7 +62,7 @@ def look_at(folder: Path, series: Series) -> State | None:
     unknown = tuple(_unknown(repository, series.tag, base, known))
     same = commits is not None and len(known) == len(commits) == len(series.patches)
     head = repository.find("HEAD") == repository.find(f"refs/heads/{branch_name(series.tag)}")
-    in_order = same and head and _is_series(repository, series, commits or ())
+    in_order = same and head and _in_order(series, commits or ())
     return State(is_series=in_order and not unknown, unknown=unknown)
 
 
@@ -107,26 +107,17 @@ def _known(
         return frozenset()
     matched = match(series.patches, commits)
     with scratch_repository(repository.common_dir) as git:
-        mine = [commit for commit in commits if commit.id in matched]
-        made = [
-            export(git, _only(series, matched[commit.id].file), [commit]).entries[0]
-            for commit in mine
-        ]
-    return frozenset(commit.id for commit, entry in zip(mine, made, strict=True) if _is_kept(entry))
+        return frozenset(
+            commit.id
+            for commit in commits
+            if commit.id in matched and makes(git, series, matched[commit.id], commit)
+        )
 
 
-def _is_kept(entry: Entry) -> bool:
-    return entry.raw == entry.old
-
-
-def _only(series: Series, file: str) -> Series:
-    patches = tuple(patch for patch in series.patches if patch.file == file)
-    return Series(series.tag, series.folder, patches)
-
-
-def _is_series(repository: Repository, series: Series, commits: tuple[Commit, ...]) -> bool:
-    with scratch_repository(repository.common_dir) as git:
-        return all(entry.change == KEPT for entry in export(git, series, commits).entries)
+def _in_order(series: Series, commits: tuple[Commit, ...]) -> bool:
+    matched = match(series.patches, commits)
+    files = [matched[commit.id].file for commit in commits if commit.id in matched]
+    return files == [patch.file for patch in series.patches]
 
 
 def _unknown(repository: Repository, tag: str, base: str, known: frozenset[str]) -> Iterator[str]:

@@ -5,19 +5,19 @@ Only what the new folder is to hold is computed here; ``patches/rewrite.py`` ver
 
 from __future__ import annotations
 
-import hashlib
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from vpatch.errors import UsageError
 from vpatch.findings import Finding, FindingsError
 from vpatch.git import Git
-from vpatch.patches.apply import CLEAN, PatchConflictError, apply_series, is_set_aside
+from vpatch.patches.apply import is_set_aside
 from vpatch.patches.commits import Commit
 from vpatch.patches.patch import Patch
 from vpatch.patches.pin import PIN
+from vpatch.patches.same import makes, match, names_its_blobs, tree_before
 from vpatch.patches.series import LISTING, Series, is_seen
 
 KEPT, REWRITTEN, RENUMBERED, ADDED, DROPPED = (
@@ -109,43 +109,6 @@ def export(
         for number, commit in enumerate(commits, start=1)
     )
     return NewSeries(tuple(entries), tuple(patch.file for patch in lost))
-
-
-def match(patches: Sequence[Patch], commits: Sequence[Commit]) -> dict[str, Patch]:
-    """Which commit is which old patch: commit id -> patch, each used once.
-
-    By the subject; what is left by the bytes of the diff; what is left then by what the diff does,
-    whatever its line numbers and blob ids (``git patch-id --verbatim``).
-    """
-    keys: tuple[Callable[[Patch], str], ...] = (
-        lambda patch: patch.subject,
-        lambda patch: hashlib.sha256(patch.diff).hexdigest(),
-        diff_id,
-    )
-    matched: dict[str, Patch] = {}
-    left = list(patches)
-    for key in keys:
-        by_key: dict[str, list[Patch]] = {}
-        for patch in left:
-            by_key.setdefault(key(patch), []).append(patch)
-        for commit in commits:
-            if commit.id not in matched:
-                same = by_key.get(key(commit.patch))
-                if same:
-                    matched[commit.id] = same.pop(0)
-        left = [patch for group in by_key.values() for patch in group]
-    return matched
-
-
-def diff_id(patch: Patch) -> str:
-    """A hash of what a diff does: files, modes and lines, not their numbers nor blob ids."""
-    digest = hashlib.sha256()
-    for change in patch.files:
-        names = (change.kind, change.path_old, change.path_new, change.mode_old, change.mode_new)
-        digest.update(repr((*names, change.blob_new if change.binary else "")).encode())
-        for hunk in change.hunks:
-            digest.update(repr(hunk.body).encode())
-    return digest.hexdigest()
 
 
 def slug(subject: str) -> str:
@@ -256,17 +219,11 @@ def _entry(git: Git, old: Series, number: int, commit: Commit, patch: Patch | No
 
 
 def _still_is(git: Git, old: Series, patch: Patch, commit: Commit) -> bool:
-    """Whether the old patch makes exactly this commit, every hunk at its line."""
+    """Whether the old patch makes exactly this commit, of the very blobs that it names."""
     if patch.raw == commit.raw:
         return True
-    if not commit.is_made_by(patch.mail):
-        return False
-    before = git.line("rev-parse", "--verify", f"{commit.parent}^{{tree}}")
-    try:
-        applied = apply_series(git, before, Series(old.tag, old.folder, (patch,)))
-    except PatchConflictError:
-        return False
-    return applied.tree == commit.tree and applied.patches[0].verdict == CLEAN
+    before = tree_before(git, commit)
+    return names_its_blobs(git, patch, before, commit.tree) and makes(git, old, patch, commit)
 
 
 def series_files(old_listing: bytes, new: NewSeries) -> dict[str, bytes]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from vpatch.git import Git
-from vpatch.patches.apply import CLEAN, OFFSET, AppliedPatch, apply_series
+from vpatch.patches.apply import CLEAN, OFFSET, Applied, AppliedPatch, apply_series
 from vpatch.patches.called import the_patch
 from vpatch.patches.commits import DIFF_OPTIONS
 from vpatch.patches.export import Entry, NewSeries
 from vpatch.patches.patch import Patch
+from vpatch.patches.same import names_its_blobs
 from vpatch.patches.series import Series
 
 
@@ -28,7 +29,9 @@ class Refreshed:
 
 
 def refresh(git: Git, base_tree: str, series: Series, name: str, *, kind: str) -> Refreshed:
-    """Refreshes a patch, and those behind it that fit only at an offset.
+    """Refreshes a patch, and those behind it that are right no more.
+
+    These fit only at an offset, or name blobs that are not there (``index`` lines).
 
     Args:
         git: A repository of our own with the base.
@@ -52,11 +55,18 @@ def refresh(git: Git, base_tree: str, series: Series, name: str, *, kind: str) -
         applied = apply_series(git, tree, _of(series, patch), kind=kind)
         verdicts += applied.patches
         verdict = applied.patches[0].verdict
-        if verdict == OFFSET or (number == place and verdict == CLEAN):
+        named = number == place and verdict == CLEAN
+        if verdict == OFFSET or named or _is_stale(git, patch, tree, applied):
             fresh = _fresh(git, patch, tree, applied.tree)
             entries[number] = replace(entries[number], raw=fresh)
         tree = applied.tree
     return Refreshed(NewSeries(tuple(entries)), tuple(verdicts), tree)
+
+
+def _is_stale(git: Git, patch: Patch, before: str, applied: Applied) -> bool:
+    if applied.patches[0].verdict != CLEAN:
+        return False
+    return not names_its_blobs(git, patch, before, applied.tree)
 
 
 def _of(series: Series, *patches: Patch) -> Series:

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vpatch.errors import FindingError
-from vpatch.patches.export import diff_id, slug
+from vpatch.patches.export import slug
 from vpatch.patches.patch import Patch
 from vpatch.patches.place import split_lines
+from vpatch.patches.same import diff_id
 from vpatch.rebase.guard.parses import unreadable
 from vpatch.rebase.markers import Clash, left_markers, put_together, settled, taken_apart
 from vpatch.rebase.model import Carried, Change, Conflicted, Entry, Files

@@ -28,6 +28,9 @@ _STAYS = frozenset({"set-aside"})
 def new_series(git: Git, old: Series, rebased: Rebased) -> NewSeries:
     """What the series of the new release is to be: unchanged patches keep their bytes.
 
+    A patch is unchanged if it makes its commit, every hunk at its line, and its index lines name
+    the new release's files. Else it is what git format-patch writes of the commit.
+
     Args:
         git: The repository in which it was carried.
         old: The series of the old release.
