@@ -117,7 +117,7 @@ class Project:
             check_pin(self.lab.git, pin=self.pin, series=self.series, releases=self.releases) == ()
         )
         beside = {path.name for path in self.folder.parent.iterdir()}
-        assert beside <= {TAG, f".{TAG}.lock"}
+        assert beside == {TAG}
         assert (self.folder / "README.md").read_text() == "A person's notes.\n"
 
     def tree(self) -> str:

@@ -100,7 +100,7 @@ def refused(world: World, words: tuple[str, ...], status: int, *codes: str) -> s
 def assert_tidy(world: World) -> None:
     """Nothing of a run's own is left beside what it was to make."""
     patches = world.repo / "patches"
-    assert {path.name for path in patches.iterdir()} <= {TAG, f".{TAG}.lock"}
+    assert {path.name for path in patches.iterdir()} == {TAG}
     left = [path for path in world.out.rglob("*") if path.name.startswith(".vpatch")]
     left += list(world.out.glob(".*.vpatch-*")) if world.out.is_dir() else []
     assert left == []

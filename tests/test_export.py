@@ -70,7 +70,7 @@ def test_nothing_changes_where_nothing_changed(project: Project) -> None:
         assert (report.data["changed"], report.data["written"]) == (False, False)
         assert report.exit_code == 0
         assert read_folder(project.folder) == before
-        assert (project.folder.parent / f".{TAG}.lock").exists() is not check
+        assert [path.name for path in project.folder.parent.iterdir()] == [TAG]
     assert objects(project.lab.git.git_dir) == mirror
     project.check()
 

@@ -6,12 +6,21 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from vpatch.errors import HostError
-from vpatch.files import cache_dir, disk_errors, locked, sha256_file, write_atomically
+from vpatch.files import (
+    cache_dir,
+    disk_errors,
+    locked,
+    locked_for_now,
+    sha256_file,
+    write_atomically,
+)
 
 
 def test_the_cache_follows_vpatch_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,17 +71,20 @@ def test_other_errors_are_not_renamed() -> None:
         raise FileNotFoundError(errno.ENOENT, "gone")
 
 
+@pytest.mark.parametrize("lock_it", [locked, locked_for_now])
 def test_a_second_process_waits_says_so_and_goes_on_when_the_first_is_killed(
-    tmp_path: Path,
+    lock_it: Callable[..., AbstractContextManager[None]], tmp_path: Path
 ) -> None:
     lock = tmp_path / "lock"
     holder = subprocess.Popen(
         [
             sys.executable,
             "-c",
-            "import sys,time\nfrom pathlib import Path\nfrom vpatch.files import locked\n"
-            "with locked(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)",
+            "import sys,time\nfrom pathlib import Path\nfrom vpatch import files\n"
+            "with getattr(files, sys.argv[2])(Path(sys.argv[1])):\n"
+            "    print('held', flush=True)\n    time.sleep(60)",
             str(lock),
+            lock_it.__name__,
         ],
         stdout=subprocess.PIPE,
     )
@@ -86,13 +98,55 @@ def test_a_second_process_waits_says_so_and_goes_on_when_the_first_is_killed(
             holder.kill()
 
         begun = time.monotonic()
-        with locked(lock, on_wait=on_wait):
+        with lock_it(lock, on_wait=on_wait):
             assert time.monotonic() - begun < 20
         assert len(said) == 1
         assert str(lock) in said[0]
+        assert lock.exists() is (lock_it is locked)
     finally:
         holder.kill()
         holder.communicate()
+
+
+_COUNT = """
+import sys
+from pathlib import Path
+from vpatch.files import locked_for_now
+number = Path(sys.argv[1])
+for _ in range(300):
+    with locked_for_now(number.with_name("lock")):
+        number.write_text(str(int(number.read_text()) + 1))
+"""
+
+
+def test_a_lock_whose_file_goes_excludes_those_who_wait_for_it(tmp_path: Path) -> None:
+    """Each of them waits for files that are removed before it gets them."""
+    number = tmp_path / "number"
+    number.write_text("0")
+    counting = [
+        subprocess.Popen([sys.executable, "-c", _COUNT, str(number)], stderr=subprocess.PIPE)
+        for _ in range(4)
+    ]
+    assert [(each.communicate(timeout=120)[1], each.returncode) for each in counting] == [
+        (b"", 0)
+    ] * 4
+    assert number.read_text() == "1200"
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["number"]
+
+
+def test_a_lock_goes_with_an_error_too(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    seen = []
+
+    def failing() -> None:
+        with locked_for_now(lock):
+            seen.append(lock.exists())
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        failing()
+    assert seen == [True]
+    assert not lock.exists()
 
 
 def test_sha256_of_a_file(tmp_path: Path) -> None:

@@ -73,9 +73,7 @@ def test_a_conflict_is_a_worktree_at_the_commits_so_far(
     after = read_folder(project.repo / "patches")
     assert {**after, **before} == after
     assert {path.rpartition("/")[2] for path in set(after) - set(before)} <= {
-        session_file(project.repo, NEXT).name,
-        f".{TAG}.lock",
-        f".{NEXT}.lock",
+        session_file(project.repo, NEXT).name
     }
 
 
@@ -632,7 +630,7 @@ def finishes(project: Sessions) -> None:
     left = {path.name for path in project.repo.parent.iterdir()}
     assert left == {"repo"}
     beside = {path.name for path in (project.repo / "patches").iterdir()}
-    assert beside <= {TAG, NEXT, f".{TAG}.lock", f".{NEXT}.lock"}
+    assert beside == {TAG, NEXT}
 
 
 @pytest.mark.nightly

@@ -68,7 +68,7 @@ def test_the_new_files_and_what_is_not_ours(tmp_path: Path, either_way: None) ->
     assert (folder / "README.md").stat().st_mode & 0o777 == 0o640
     assert (folder / "0001-new.patch").stat().st_mode & 0o777 == 0o666 & ~umask()
     assert folder.stat().st_mode & 0o777 == 0o751
-    assert beside(folder) == [".v9.9.9.lock", "home", "v9.9.9"]
+    assert beside(folder) == ["home", "v9.9.9"]
 
 
 def test_a_folder_that_did_not_exist(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_an_error_before_the_exchange_leaves_the_old_folder(
     with pytest.raises(HostError, match="No space left"):
         replace_it(folder)
     assert contents(folder) == {**OLD, **NOTES}
-    assert beside(folder) == [".v9.9.9.lock", "home", "v9.9.9"]
+    assert beside(folder) == ["home", "v9.9.9"]
 
 
 def test_an_interrupt_between_two_renames_puts_the_old_folder_back(
@@ -149,7 +149,7 @@ def test_an_interrupt_between_two_renames_puts_the_old_folder_back(
     with pytest.raises(KeyboardInterrupt):
         replace_it(folder)
     assert contents(folder) == {**OLD, **NOTES}
-    assert beside(folder) == [".v9.9.9.lock", "home", "v9.9.9"]
+    assert beside(folder) == ["home", "v9.9.9"]
 
 
 def test_a_change_by_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_only_what_a_killed_run_of_this_folder_left_is_removed(tmp_path: Path) -
     mine.mkdir()
     assert leftovers(folder) == [mine]
     replace_it(folder)
-    stay = [*others, ".v[9]*.vpatch-afilefi1", ".v[9]*.vpatch-alinkli1", ".v[9]*.lock"]
+    stay = [*others, ".v[9]*.vpatch-afilefi1", ".v[9]*.vpatch-alinkli1"]
     assert beside(folder) == sorted([*stay, "home", "v[9]*"])
 
 
@@ -239,7 +239,7 @@ def test_a_read_only_folder_of_a_person_is_carried_over(tmp_path: Path) -> None:
     assert (folder / "series").read_bytes() == b"new"
     assert (folder / "notes/deep/a.txt").read_bytes() == b"a\n"
     assert (folder / "notes/deep").stat().st_mode & 0o777 == 0o555
-    assert beside(folder) == [".v9.9.9.lock", "home", "v9.9.9"]
+    assert beside(folder) == ["home", "v9.9.9"]
     for name in ("notes", "notes/deep"):
         (folder / name).chmod(0o755)
 
@@ -252,7 +252,7 @@ def test_a_folder_that_cannot_be_read_is_named_before_anything_is_written(tmp_pa
     finally:
         (folder / "notes/deep").chmod(0o755)
     assert contents(folder) == {**OLD, **NOTES}
-    assert beside(folder) == [".v9.9.9.lock", "home", "v9.9.9"]
+    assert beside(folder) == ["home", "v9.9.9"]
 
 
 def test_what_is_no_file_is_named(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     os.mkfifo(folder / "pipe")
     with pytest.raises(HostError, match="pipe is neither"):
         replace_it(folder)
-    assert beside(folder) == [".v9.9.9.lock", "home", "v9.9.9"]
+    assert beside(folder) == ["home", "v9.9.9"]
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_kill_9_at_every_moment(way: str, tmp_path: Path, monkeypatch: pytest.Mo
         with replacing(folder) as replacement:
             found = {path for path, (kind, _, _) in replacement.before.items() if kind == "file"}
             assert found in ({*OLD, *NOTES}, {*NEW, *NOTES})
-        assert beside(folder) == [".v9.9.9.lock", "v9.9.9"]
+        assert beside(folder) == ["v9.9.9"]
     assert seen["old"] > 10
     assert seen["new"] > 1
     assert bool(seen["away"]) == (way == "two-renames")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import tempfile
@@ -132,6 +133,65 @@ def locked(path: Path, *, on_wait: Callable[[str], None] | None = None) -> Itera
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def locked_for_now(path: Path, *, on_wait: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Holds a lock, as ``locked``, whose file goes when the block ends: nobody's place keeps it.
+
+    Args:
+        path: The lock file. One that a killed process left is taken over.
+        on_wait: Called once with a sentence if somebody else holds the lock now.
+
+    Raises:
+        HostError: The lock file cannot be made or removed.
+    """
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = _held(path, on_wait)
+    try:
+        yield
+    finally:
+        try:
+            with disk_errors(path):
+                path.unlink(missing_ok=True)
+        finally:
+            os.close(handle)
+
+
+def _held(path: Path, on_wait: Callable[[str], None] | None) -> int:
+    """The open file at a path, locked. Who waited for one that is gone meanwhile tries again."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            on_wait = _wait_for(handle, path, on_wait)
+            if _stands_at(path, handle):
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def _wait_for(
+    handle: int, path: Path, on_wait: Callable[[str], None] | None
+) -> Callable[[str], None] | None:
+    """Locks an open file; returns what is called the next time that there is a wait."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        if on_wait is not None:
+            on_wait(f"waiting for another vpatch that holds {path}")
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        return None
+    return on_wait
+
+
+def _stands_at(path: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False
 
 
 def sha256_file(path: Path) -> str:

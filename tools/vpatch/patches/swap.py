@@ -22,7 +22,15 @@ from pathlib import Path
 from typing import NoReturn
 
 from vpatch.errors import FindingError, HostError, UsageError
-from vpatch.files import cache_dir, disk_errors, locked, sync_folder, umask, write_atomically
+from vpatch.files import (
+    cache_dir,
+    disk_errors,
+    locked,
+    locked_for_now,
+    sync_folder,
+    umask,
+    write_atomically,
+)
 from vpatch.patches.foldertree import fill_folder, remove_tree, sync_tree
 
 _AT_FDCWD = -100
@@ -152,14 +160,14 @@ def replacing(
     What a killed run left beside the folder is cleaned up first.
 
     Args:
-        folder: The folder; ``.NAME.lock`` beside it is the lock.
+        folder: The folder; ``.NAME.lock`` beside it is the lock, until the block ends.
         on_wait: Called once with a sentence if another run holds the lock.
 
     Raises:
         UsageError: the folder is a symbolic link, or a file.
         HostError: the disk refused.
     """
-    with locked(lock_of(folder), on_wait=on_wait):
+    with locked_for_now(lock_of(folder), on_wait=on_wait):
         if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
             raise UsageError(
                 f"{folder} is not a folder of its own",
