@@ -531,6 +531,36 @@ def test_the_command_names_file_line_and_the_next_step(folder: Path) -> None:
     assert list(answer["findings"][0]) == ["file", "line", "code", "message", "mend"]
 
 
+def test_a_series_that_lies_anywhere(folder: Path, tmp_path: Path) -> None:
+    """As a rebase writes it with --out: the pin names the release, not the folder."""
+    made = tmp_path / "over there" / "made"
+    shutil.copytree(folder, made)
+    assert run("lint", "--series", "made", cwd=made.parent).stdout == f"{made}: nothing found\n"
+    edit(made, ONE, b"Topic:", b"topic:")
+    ran = run("lint", "--series", str(made), "--json", cwd=tmp_path)
+    answer = one_object(ran)
+    assert (ran.returncode, answer["tags"], answer["series"]) == (1, [TAG], str(made))
+    found = {each["code"]: each for each in answer["findings"]}
+    assert found.keys() == {"trailer-topic", "series-changed"}
+    assert found["trailer-topic"]["file"] == str(made / ONE)
+    assert found["series-changed"]["mend"].endswith(f"into its place: patches/{TAG}.")
+    edit(made, "series", b"0002", b" 0002")
+    ran = run("lint", "--series", str(made), cwd=tmp_path)
+    assert f"-> vpatch lint --fix --series '{made}', then vpatch pin {TAG}." in ran.stdout
+    ran = run("lint", "--fix", "--series", str(made), cwd=tmp_path)
+    assert "fixed: made: " in ran.stdout
+    assert b" 0002" not in (made / "series").read_bytes()
+    (made / PIN).unlink()
+    assert "no-pin" in run("lint", "--series", str(made), "--json", cwd=tmp_path).stdout
+    # The other series of the repository is not looked at, nor written.
+    assert run("lint", cwd=folder).returncode == 0
+    for more in ([TAG], ["--repo", str(folder.parent.parent)]):
+        ran = run("lint", "--series", str(made), *more, cwd=folder)
+        assert ran.returncode == 2
+        assert "--series is in the place of" in ran.stderr
+    assert run("lint", "--series", str(tmp_path / "none"), cwd=folder).returncode == 2
+
+
 def test_a_series_without_a_pin_is_linted_too(folder: Path) -> None:
     (folder / PIN).unlink()
     ran = run("lint", "--json", cwd=folder)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from indexserver import IndexServer, running
-from project_lab import BASE
+from project_lab import BASE, vpatch
 from rebase_lab import NEXT
 from series_lab import TAG, Content, Step, numbered
 from session_lab import AFTER, FIFTH, TEN, Sessions, closed_index, said, write
@@ -49,7 +49,7 @@ def test_an_empty_folder_is_empty_again(tmp_path: Path, capsys: pytest.CaptureFi
     assert list(project.work.iterdir()) == []
 
 
-def test_a_series_written_elsewhere_is_compared_not_linted(
+def test_a_series_written_elsewhere_is_looked_at_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project = Sessions(tmp_path)
@@ -58,8 +58,10 @@ def test_a_series_written_elsewhere_is_compared_not_linted(
     project.settle()
     told = capsys.readouterr().out
     assert f"\n{made}: " in told
-    assert f"-> Take it: cp -r {made} {project.next}; vpatch lint {NEXT}" in told
-    assert "vpatch check" not in told
+    look = f"vpatch lint --series {made}; vpatch check --series {made}"
+    assert f"-> {look}. Take it: cp -r {made} {project.next}; vpatch lint {NEXT}" in told
+    assert vpatch("lint", "--series", str(made)) == 0
+    assert capsys.readouterr().out == f"{made}: nothing found\n"
     project.next.mkdir()
     (project.next / "series").write_text("")
     project.begin("--out", str(made), "--replace")

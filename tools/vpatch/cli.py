@@ -21,7 +21,15 @@ import click
 from vpatch.cli_collect import collect
 from vpatch.cli_know import check, explain, preflight, status
 from vpatch.cli_rebase import blame, rebase
-from vpatch.cli_run import Run, json_option, repo_of, repo_option, source_options, upstream_of
+from vpatch.cli_run import (
+    Run,
+    json_option,
+    repo_of,
+    repo_option,
+    series_option,
+    source_options,
+    upstream_of,
+)
 from vpatch.cli_series import edit, export, import_, refresh
 from vpatch.cli_smoke import smoke
 from vpatch.errors import HostError, InterruptedRunError, UsageError, VpatchError
@@ -120,17 +128,31 @@ def pin(
     help="The commit of this repository whose pins count as published: changed bytes need a "
     "later revision than theirs.",
 )
+@series_option
 @repo_option
 @json_option
 @click.pass_obj
-def lint(run: Run, tags: Sequence[str], fix: bool, since: str, repo: Path | None) -> None:
+def lint(
+    run: Run,
+    tags: Sequence[str],
+    fix: bool,
+    since: str,
+    series: Path | None,
+    repo: Path | None,
+) -> None:
     """Check the form of series: names, trailers, messages, diffs, the `series` file, the pin.
 
-    Needs no release and no network. Each finding names file and line, and how to mend it.
+    Needs no release and no network. Each finding names file and line, and how to mend it. Without
+    a TAG all series are checked.
     """
     from vpatch.verbs import lint as verb
 
-    run.finish(verb.run(repo_of(repo), tags, since=since, fix=fix))
+    if series is None:
+        run.finish(verb.run(repo_of(repo), tags, since=since, fix=fix))
+        return
+    if tags or repo is not None:
+        raise click.UsageError("--series is in the place of TAG and --repo")
+    run.finish(verb.run_folder(series.absolute(), since=since, fix=fix))
 
 
 @cli.command(short_help="Apply a series without a checkout.")

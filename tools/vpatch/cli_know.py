@@ -7,7 +7,15 @@ from pathlib import Path
 
 import click
 
-from vpatch.cli_run import Run, json_option, repo_of, repo_option, source_options, upstream_of
+from vpatch.cli_run import (
+    Run,
+    json_option,
+    repo_of,
+    repo_option,
+    series_option,
+    source_options,
+    upstream_of,
+)
 from vpatch.upstream.mirror import ArchiveKind
 
 
@@ -97,6 +105,7 @@ def preflight(
     metavar="DIR",
     help="The vLLM in this folder: a checkout, a worktree of vpatch edit.",
 )
+@series_option
 @source_options
 @repo_option
 @json_option
@@ -107,6 +116,7 @@ def check(
     unpatched: bool,
     installed: str | None,
     tree: Path | None,
+    series: Path | None,
     upstream_git: str | None,
     source: ArchiveKind | None,
     repo: Path | None,
@@ -121,15 +131,20 @@ def check(
     """
     from vpatch.verbs import check as verb
 
-    if sum((bool(tags), installed is not None, tree is not None)) > 1:
-        raise click.UsageError("TAG, --installed and --tree exclude each other")
+    if sum((bool(tags), installed is not None, tree is not None, series is not None)) > 1:
+        raise click.UsageError("TAG, --installed, --tree and --series exclude each other")
+    if series is not None and (repo is not None or unpatched):
+        raise click.UsageError("--series is a series of its own: neither --repo nor --unpatched")
     if tree is not None:
         run.finish(verb.run_folder(tree))
     elif installed is not None:
         run.finish(verb.run_installed(installed))
     else:
         upstream = upstream_of(run, upstream_git, source)
-        run.finish(verb.run(tags, repo_of(repo), upstream, bare=unpatched))
+        if series is not None:
+            run.finish(verb.run_series(series.absolute(), upstream))
+        else:
+            run.finish(verb.run(tags, repo_of(repo), upstream, bare=unpatched))
 
 
 @click.command(short_help="Releases x topics: what is proven.")

@@ -93,6 +93,18 @@ def repo_option(command: Command) -> Command:
     return option(command)
 
 
+def series_option(command: Command) -> Command:
+    """``--series DIR``."""
+    option = click.option(
+        "--series",
+        type=click.Path(path_type=Path, file_okay=False, exists=True),
+        metavar="DIR",
+        help="The series in this folder, as vpatch rebase --out writes it; its pin names the "
+        "release.",
+    )
+    return option(command)
+
+
 def source_options(command: Command) -> Command:
     """``--upstream-git`` and ``--source``."""
     for option in (

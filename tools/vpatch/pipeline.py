@@ -106,6 +106,15 @@ def prepare(tag: str, repo: Path, upstream: Upstream, *, bare: bool = False) -> 
         HostError: the release cannot be fetched.
     """
     pin, series = pinned(repo, tag)
+    return prepare_pinned(pin, series, upstream, bare=bare)
+
+
+def prepare_pinned(pin: Pin, series: Series, upstream: Upstream, *, bare: bool = False) -> Prepared:
+    """As ``prepare``, of a series that was read already.
+
+    Raises:
+        As ``prepare``.
+    """
     mirror, release = fetch(pin.tag, upstream, pin)
     _check_tree(pin, release.kind, "base", release.tree)
     _check_blobs(pin, mirror, release)

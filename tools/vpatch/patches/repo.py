@@ -113,6 +113,25 @@ def pinned(repo: Path, tag: str, *, released: Collection[str] | None = None) -> 
                 raise
 
 
+def pinned_in(folder: Path) -> tuple[Pin, Series]:
+    """The pin and the series in a folder that need not be in a repository.
+
+    Raises:
+        UsageError: the folder has no pin.
+        FindingsError: the pin or the series cannot be read, or they do not belong together.
+        HostError: a file cannot be opened.
+    """
+    if not (folder / PIN).is_file():
+        raise UsageError(
+            f"{folder} has no {PIN}: it is no series of a release",
+            hint="`vpatch rebase FROM TO --out DIR` writes one.",
+            code="no-pin",
+        )
+    pin = Pin.read(folder / PIN)
+    hint = "Write the folder anew: vpatch rebase FROM TO --out DIR --replace."
+    return pin, _belonging(pin, Series.read(folder, pin.tag), hint)
+
+
 def folder_identity(folder: Path) -> tuple[int, int]:
     """What is another one as soon as another folder stands in this place."""
     try:
@@ -124,11 +143,14 @@ def folder_identity(folder: Path) -> tuple[int, int]:
 
 def _read_pinned(folder: Path, tag: str) -> tuple[Pin, Series]:
     pin = Pin.read(folder / PIN)
-    series = Series.read(folder, tag)
+    return pin, _belonging(pin, Series.read(folder, tag), f"vpatch pin {tag}")
+
+
+def _belonging(pin: Pin, series: Series, hint: str) -> Series:
     findings = pin_findings(pin, series)
     if findings:
-        raise FindingsError(findings, hint=f"vpatch pin {tag}")
-    return pin, series
+        raise FindingsError(findings, hint=hint)
+    return series
 
 
 def pin_findings(pin: Pin, series: Series) -> tuple[Finding, ...]:

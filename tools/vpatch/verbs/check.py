@@ -16,8 +16,8 @@ from vpatch.gates.answers import checked_of
 from vpatch.gates.check import GATES, Checked, check_tree
 from vpatch.gates.gate import Verdict
 from vpatch.gates.tree import Tree, of_folder, of_installation
-from vpatch.patches.repo import pinned_tags
-from vpatch.pipeline import Upstream
+from vpatch.patches.repo import pinned_in, pinned_tags
+from vpatch.pipeline import Prepared, Upstream
 from vpatch.report import Report, lines, plain, table
 from vpatch.status.topics import topics_of_gate
 from vpatch.tags import parse_tag
@@ -57,6 +57,19 @@ def run(tags: Sequence[str], repo: Path, upstream: Upstream, *, bare: bool) -> R
     return report([checked for checked, _ in found], found[0][1])
 
 
+def run_series(folder: Path, upstream: Upstream) -> Report:
+    """Checks the release of a series that lies in any folder, with that series.
+
+    Raises:
+        UsageError: The folder has no pin.
+        Else as ``run``.
+    """
+    ready = pipeline.prepare_pinned(*pinned_in(folder), upstream)
+    tag = ready.pin.tag
+    told = _patched(ready, f"{tag} in {folder}", upstream)
+    return report([told], _Series(tag, ready.series.topics, bare=False))
+
+
 def run_folder(folder: Path) -> Report:
     """Checks a folder that holds ``vllm/``.
 
@@ -94,11 +107,12 @@ def _release(
 ) -> tuple[Checked, _Series | None]:
     if tag in pins:
         ready = pipeline.prepare(tag, repo, upstream, bare=bare)
-        git, name = Mirror.open(upstream.cache).git, f"{tag}{' unpatched' * bare}"
-        checked = checked_of(git, ready.applied.tree, name, upstream.cache)
         topics = ready.series.topics
-        told = checked if bare else _claimed(checked, topics)
-        return told, _Series(tag, topics, bare=bare)
+        if not bare:
+            return _patched(ready, tag, upstream), _Series(tag, topics, bare=False)
+        git, name = Mirror.open(upstream.cache).git, f"{tag} unpatched"
+        checked = checked_of(git, ready.applied.tree, name, upstream.cache)
+        return checked, _Series(tag, topics, bare=True)
     if not bare:
         raise UsageError(
             f"{tag} has no series to apply",
@@ -107,6 +121,12 @@ def _release(
         )
     mirror, release = pipeline.fetch(tag, upstream, None)
     return checked_of(mirror.git, release.tree, f"{tag} unpatched", upstream.cache), None
+
+
+def _patched(ready: Prepared, name: str, upstream: Upstream) -> Checked:
+    git = Mirror.open(upstream.cache).git
+    checked = checked_of(git, ready.applied.tree, name, upstream.cache)
+    return _claimed(checked, ready.series.topics)
 
 
 def _claimed(checked: Checked, topics: Collection[str]) -> Checked:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import RenderableType
 
-from vpatch.findings import Finding
+from vpatch.findings import Finding, FindingsError
 from vpatch.patches.check import check_series
 from vpatch.patches.fix import fixed
 from vpatch.patches.mend import FIXABLE
+from vpatch.patches.pin import PIN, Pin
 from vpatch.patches.repo import existing_series, series_tags
 from vpatch.patches.swap import replacing
 from vpatch.rebase.resolutions import Resolutions
@@ -41,14 +44,60 @@ def run(repo: Path, tags: Sequence[str], *, since: str, fix: bool = False) -> Re
     if not tags:
         findings += Resolutions.read(repo).findings
     findings = _by_hand(findings) if fix else findings
+    return _report({"tags": names}, findings, done if fix else None, ", ".join(names))
+
+
+def run_folder(folder: Path, *, since: str, fix: bool = False) -> Report:
+    """Checks one series wherever it lies, of the release that its pin names.
+
+    Args:
+        folder: As ``vpatch rebase --out`` writes it.
+        since: As of ``run``; a folder that is in no git repository has no published pin.
+        fix: As of ``run``.
+
+    Raises:
+        As ``run``.
+    """
+    tag = _tag_of(folder)
+    done = _fix(folder) if fix else []
+    findings = [_elsewhere(one, folder, tag) for one in check_series(folder, tag, since=since)]
+    findings = _by_hand(findings) if fix else findings
+    about = {"tags": [tag], "series": str(folder)}
+    return _report(about, findings, done if fix else None, str(folder))
+
+
+def _tag_of(folder: Path) -> str:
+    """The release in a folder's pin; the folder's name where it has none that can be read."""
+    if not (folder / PIN).is_file():
+        return folder.name
+    try:
+        return Pin.read(folder / PIN).tag
+    except FindingsError:
+        return folder.name  # lint says what is wrong with it
+
+
+def _elsewhere(finding: Finding, folder: Path, tag: str) -> Finding:
+    """The next step for a folder that is not in its place, where other verbs do not see it."""
+    mend = finding.mend.replace(
+        f"vpatch lint --fix {tag}", f"vpatch lint --fix --series {shlex.quote(str(folder))}"
+    )
+    if re.search("vpatch (?!lint )", mend):
+        mend += f" For that, put the folder into its place: patches/{tag}."
+    return replace(finding, mend=mend)
+
+
+def _report(
+    about: Mapping[str, object], findings: Sequence[Finding], fixed: list[str] | None, name: str
+) -> Report:
+    """What was found, and what was repaired; None where that was not asked."""
     return Report(
         "lint",
         {
-            "tags": names,
-            **({"fixed": done} if fix else {}),
+            **about,
+            **({} if fixed is None else {"fixed": fixed}),
             "findings": [finding.as_dict() for finding in findings],
         },
-        lines(*(plain(f"fixed: {line}") for line in done), _text(names, findings)),
+        lines(*(plain(f"fixed: {line}") for line in fixed or ()), _text(name, findings)),
         exit_code=1 if findings else 0,
     )
 
@@ -71,8 +120,8 @@ def _fix(folder: Path) -> list[str]:
     return [f"{folder.name}: {line}" for line in fixes.done]
 
 
-def _text(names: Sequence[str], findings: Sequence[Finding]) -> RenderableType:
+def _text(name: str, findings: Sequence[Finding]) -> RenderableType:
     if not findings:
-        return plain(f"{', '.join(names) or 'no series'}: nothing found")
+        return plain(f"{name or 'no series'}: nothing found")
     told = (plain(text) for finding in findings for text in told_finding(finding))
     return lines(*told)

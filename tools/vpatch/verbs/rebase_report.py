@@ -187,13 +187,14 @@ def _told(written: Written) -> Iterator[str]:
 
 
 def _look(written: Written) -> str:
-    """The next command: verbs know a series only where it belongs."""
+    """The next command: most verbs know a series only where it belongs."""
     tag, home = written.rewritten.pin.tag, written.home
     if home in (None, written.folder):
         return f"vpatch lint {tag}; vpatch check {tag}"
     folder = shlex.quote(str(written.folder))
     if not (home / LISTING).is_file():
-        return f"Take it: cp -r {folder} {shlex.quote(str(home))}; vpatch lint {tag}"
+        look = f"vpatch lint --series {folder}; vpatch check --series {folder}"
+        return f"{look}. Take it: cp -r {folder} {shlex.quote(str(home))}; vpatch lint {tag}"
     return f"Compare: git diff --no-index {shlex.quote(str(home))} {folder}"
 
 
