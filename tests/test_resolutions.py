@@ -232,7 +232,26 @@ def test_what_is_stored_makes_one_command_of_it(
     assert patch["evidence"] == [{"file": place, "line": 6, "text": "vllm/b.py"}]
     used = answer["resolutions"]["used"][0]
     assert (used["file"], used["patch"]) == (place, THIRD)
-    assert "-dix\n+dix is ten" in used["diff"]
+    # What was asked, on all three sides, and what was answered.
+    assert used["diff"].split("\n") == [
+        "--- a/vllm/b.py",
+        "+++ b/vllm/b.py",
+        "@@ -7,13 +7,7 @@",
+        " line 7",
+        " line 8",
+        " line 9",
+        f"-<<<<<<< {NEXT}",
+        "-dix",
+        f"-||||||| before {THIRD}",
+        "-line 10",
+        "-=======",
+        "-ten",
+        f"->>>>>>> {THIRD}",
+        "+dix is ten",
+        " line 11",
+        " line 12",
+        " line 13",
+    ]
     assert answer["resolutions"]["unused"] == []
     assert {name: entry[2] for name, entry in read_folder(again).items()} == {
         name: entry[2] for name, entry in by_hand.items()
@@ -369,6 +388,9 @@ def test_edits_elsewhere_make_the_whole_file_the_key(
     assert b"whole\n" in b.read_bytes()
     assert b"-line 30\n+thirty\n" in b.read_bytes()
     shutil.rmtree(project.next)
+    (used, _) = dry(project, capsys)["resolutions"]["used"]
+    for line in ("-dix", "-line 10", "-ten", "-line 30", "+thirty"):
+        assert line in used["diff"].split("\n")
     assert project.begin() == 0
     assert project.contents()["vllm/b.py"] == also
     next_is(project, {"vllm/b.py": numbered(40, changed={10: "dix", 40: "40"})})
@@ -397,7 +419,14 @@ def test_a_file_that_goes_and_one_more_that_comes_are_stored_too(
     shutil.rmtree(project.next)
     assert project.begin() == 0
     assert project.contents() == by_hand
-    assert dry(project, capsys)["counts"] == {"resolved": 1}
+    answer = dry(project, capsys)
+    assert answer["counts"] == {"resolved": 1}
+    shown = answer["resolutions"]["used"][0]["diff"].split("\n")
+    first = "vllm/c.py: the file is not there any more. What the patch does there, and the answer:"
+    assert shown[0] == first
+    assert shown[1:3] == ["--- a/vllm/c.py", "+++ b/vllm/c.py"]
+    assert {"-line 1", "+1"} < set(shown)
+    assert shown[-1] == "vllm/e.py: edited too"
 
 
 NO_END = b"one\ntwo\n%s"

@@ -6,10 +6,13 @@ import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from vpatch.rebase.model import Carried, Entry, Rebased
+from vpatch.rebase.markers import Clash, settled, taken_apart
+from vpatch.rebase.model import Carried, Conflicted, Entry, Rebased
 from vpatch.rebase.resolutions import Resolutions
+from vpatch.rebase.verdict import WHY
 
-_SHOWN = 30
+_SHOWN = 60
+_CONTEXT = 3
 
 
 def as_dict(rebased: Rebased, known: Resolutions, stored: Sequence[str] = ()) -> dict[str, Any]:
@@ -53,17 +56,60 @@ def _used(rebased: Rebased) -> Iterator[tuple[Carried, str]]:
 
 
 def diff_of(carried: Carried) -> Iterator[str]:
-    """What a resolution makes of the new release's files, as the lines of a diff."""
-    before = {one.path: _text(one.ours) for one in carried.conflicts}
+    """What was asked and what a resolution answers, as the lines of a diff.
+
+    On its left is the file with the conflict in diff3 style, on its right what the resolution makes
+    of it: what merged by itself is no difference.
+    """
+    asked = {one.path: one for one in carried.conflicts}
     files = carried.recalled.files if carried.recalled else carried.files
     for path in sorted(carried.by_hand):
-        if path not in before:
+        if path in asked:
+            yield from _answered(asked[path], files[path])
+        else:
             yield f"{path}: edited too"
-            continue
-        new = _text(files[path])
-        names = (f"a/{path}", f"b/{path}")
-        yield from difflib.unified_diff(before[path], new, *names, lineterm="")
+
+
+def _answered(one: Conflicted, new: Entry | None) -> Iterator[str]:
+    if not one.merged:
+        yield f"{one.path}: {WHY[one.reason]}. What the patch does there, and the answer:"
+        yield from _diff(one.was, _text(one.base), _text(one.theirs))
+        yield from _diff(one.path, _text(one.ours), _text(new))
+        return
+    parts = taken_apart(one.merged)
+    texts = settled(parts, new.data if new else b"") if parts else None
+    if parts is None or texts is None:
+        yield from _diff(one.path, _lines(one.merged), _text(new))
+        return
+    yield from (f"--- a/{one.path}", f"+++ b/{one.path}")
+    yield from _hunks(one.merged, parts, texts)
+
+
+def _hunks(merged: bytes, parts: Sequence[bytes | Clash], texts: Sequence[bytes]) -> Iterator[str]:
+    """A hunk a clash: all of it, then what stands in its place; a matcher would mix them."""
+    marked, shift = _lines(merged), 0
+    common = [_lines(part) for part in parts if isinstance(part, bytes)]
+    clashes = [part for part in parts if isinstance(part, Clash)]
+    for number, (clash, text) in enumerate(zip(clashes, texts, strict=True)):
+        before, after = common[number][-_CONTEXT:], common[number + 1][:_CONTEXT]
+        asked, answer = marked[clash.line - 1 : clash.end], _lines(text)
+        around, start = len(before) + len(after), clash.line - len(before)
+        yield (f"@@ -{start},{len(asked) + around} +{start + shift},{len(answer) + around} @@")
+        yield from (f" {line}" for line in before)
+        yield from (f"-{line}" for line in asked)
+        yield from (f"+{line}" for line in answer)
+        yield from (f" {line}" for line in after)
+        shift += len(answer) - len(asked)
+
+
+def _diff(path: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
+    return difflib.unified_diff(old, new, f"a/{path}", f"b/{path}", lineterm="")
 
 
 def _text(entry: Entry | None) -> list[str]:
-    return entry.data.decode("utf-8", "replace").splitlines() if entry else []
+    return _lines(entry.data) if entry else []
+
+
+def _lines(data: bytes) -> list[str]:
+    text = data.decode("utf-8", "replace")
+    return text.removesuffix("\n").split("\n") if text else []
