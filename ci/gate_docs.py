@@ -23,6 +23,7 @@ from vpatch.files import write_atomically
 from vpatch.gates.check import GATES, check_tree
 from vpatch.gates.tree import of_git
 from vpatch.pipeline import Upstream, fetch
+from vpatch.status.topics import topics_of_gate
 
 PAGE = ROOT / "docs" / "gates.md"
 Verdicts = Mapping[str, Mapping[str, Any]]
@@ -43,7 +44,8 @@ def gate_rows() -> Iterator[str]:
     yield "| gate | asks | topic | upstream |"
     yield "| --- | --- | --- | --- |"
     for gate in GATES:
-        yield f"| `{gate.name}` | {gate.asks} | {gate.topic or '-'} | {gate.upstream or '-'} |"
+        topics = ", ".join(topics_of_gate(gate.name)) if gate.topic else "-"
+        yield f"| `{gate.name}` | {gate.asks} | {topics} | {gate.upstream or '-'} |"
 
 
 def release_rows(tag: str, static: Verdicts, seen: Verdicts) -> Iterator[str]:

@@ -13,7 +13,8 @@ from vpatch.errors import UsageError
 from vpatch.gates import answers
 from vpatch.gates.answers import checked_of
 from vpatch.gates.check import Checked, check_tree
-from vpatch.gates.tree import of_folder
+from vpatch.gates.engine import Runner
+from vpatch.gates.tree import Tree, of_folder
 from vpatch.git import Git
 
 
@@ -28,9 +29,9 @@ class Mirror:
         self.asked = 0
         monkeypatch.setattr(answers, "check_tree", self._ask)
 
-    def _ask(self, tree: object) -> Checked:
+    def _ask(self, tree: Tree, runner: Runner | None = None) -> Checked:
         self.asked += 1
-        return check_tree(tree)  # type: ignore[arg-type]
+        return check_tree(tree, runner=runner)
 
     def tree(self, **changes: str) -> str:
         """A tree of it; ``config_model="..."`` is put behind config/model.py."""
@@ -42,9 +43,9 @@ class Mirror:
                 index.run("update-index", "--add", "--cacheinfo", place)
             return index.line("write-tree")
 
-    def check(self, tree: str, name: str = "small") -> Checked:
+    def check(self, tree: str, name: str = "small", runner: Runner | None = None) -> Checked:
         """What the gates say of a tree."""
-        return checked_of(self.git, tree, name, self.kept)
+        return checked_of(self.git, tree, name, self.kept, runner)
 
     def file(self) -> Path:
         """Where the only answer is kept."""
@@ -76,6 +77,17 @@ def test_what_is_kept_has_no_name(mirror: Mirror) -> None:
         "v1.0 unpatched",
     ]
     assert mirror.asked == 1
+
+
+def test_a_runner_has_answers_of_its_own(mirror: Mirror) -> None:
+    tree = mirror.tree()
+    default, chosen = mirror.check(tree), mirror.check(tree, runner="v2")
+    assert (default.runner, default.default, chosen.runner, chosen.default) == (
+        "v1", True, "v2", False,
+    )  # fmt: skip
+    assert mirror.check(tree, runner="v2") == chosen
+    assert mirror.check(tree) == default
+    assert mirror.asked == 2
 
 
 def test_another_content_is_another_tree(mirror: Mirror) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +18,9 @@ from vpatch.cli_run import (
     upstream_of,
 )
 from vpatch.upstream.mirror import ArchiveKind
+
+if TYPE_CHECKING:
+    from vpatch.verbs.check import RunnerChoice
 
 
 @click.command(short_help="Will this drafter work?")
@@ -106,6 +110,13 @@ def preflight(
     help="The vLLM in this folder: a checkout, a worktree of vpatch edit.",
 )
 @series_option
+@click.option(
+    "--runner",
+    type=click.Choice(["v1", "v2", "all", "default"]),
+    default="default",
+    help="vLLM's model runner, as VLLM_USE_V2_MODEL_RUNNER chooses it; all: each that it has. "
+    "[default: the one that it takes for Kimi on a GPU]",
+)
 @source_options
 @repo_option
 @json_option
@@ -117,6 +128,7 @@ def check(
     installed: str | None,
     tree: Path | None,
     series: Path | None,
+    runner: RunnerChoice,
     upstream_git: str | None,
     source: ArchiveKind | None,
     repo: Path | None,
@@ -136,15 +148,15 @@ def check(
     if series is not None and (repo is not None or unpatched):
         raise click.UsageError("--series is a series of its own: neither --repo nor --unpatched")
     if tree is not None:
-        run.finish(verb.run_folder(tree))
+        run.finish(verb.run_folder(tree, runner))
     elif installed is not None:
-        run.finish(verb.run_installed(installed))
+        run.finish(verb.run_installed(installed, runner))
     else:
         upstream = upstream_of(run, upstream_git, source)
         if series is not None:
-            run.finish(verb.run_series(series.absolute(), upstream))
+            run.finish(verb.run_series(series.absolute(), upstream, runner))
         else:
-            run.finish(verb.run(tags, repo_of(repo), upstream, bare=unpatched))
+            run.finish(verb.run(tags, repo_of(repo), upstream, bare=unpatched, runner=runner))
 
 
 @click.command(short_help="Releases x topics: what is proven.")

@@ -61,11 +61,13 @@ class Checked:
 
     Attributes:
         name: The tree's.
-        runner: The model runner that it takes where nobody chooses.
+        runner: The model runner that was asked about.
+        default: Whether the tree takes it where nobody chooses.
     """
 
     name: str
-    runner: str
+    runner: Runner
+    default: bool
     verdicts: tuple[Verdict, ...]
 
     @property
@@ -85,6 +87,7 @@ class Checked:
         return {
             "tree": self.name,
             "runner": self.runner,
+            "default_runner": self.default,
             "failed": [each.gate.name for each in self.failed],
             "gates": [each.as_dict() for each in self.verdicts],
         }
@@ -113,11 +116,10 @@ def _check(
     tree: Tree, modules: dict[str, Module | None], runner: Runner | None, *, keep: bool
 ) -> Checked:
     # Of its own: what it made is gone before anybody looks for garbage again.
-    subject = Subject(Program(tree, modules))
-    if runner is not None:
-        subject.keep("runner", lambda: runner)
+    subject = Subject(Program(tree, modules), runner)
     verdicts = not_silent(tuple(judge(subject, gate) for gate in GATES))
-    checked = Checked(tree.name, subject.runner, verdicts)
+    is_default = subject.runner == subject.default_runner
+    checked = Checked(tree.name, subject.runner, is_default, verdicts)
     if not keep:
         modules.clear()  # what values and runs refer to in circles would hold them
     return checked

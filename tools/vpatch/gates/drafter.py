@@ -8,6 +8,7 @@ from dataclasses import replace
 from vpatch.gates.classes import Class
 from vpatch.gates.engine import ASKED, TOKENS, WIDTH, Scene, Start
 from vpatch.gates.gate import Check, Evidence, Found, Gate, Subject, When, raised, unread
+from vpatch.gates.refusal import refusal
 from vpatch.gates.registry import MODELS, class_at, registered, registered_class
 from vpatch.gates.steps import calls_of, mentions, proposer_class, run_statements
 from vpatch.gates.values import ClassValue, Code, Obj, Tensor, Unknown, Value
@@ -57,7 +58,7 @@ def _drafter(subject: Subject, names: tuple[str, ...], start: Start) -> Found:
             evidence = Evidence(registry.path if registry else "", 1, name)
             error = f"ImportError: {registered(subject.program)[name]} is not there"
             return Found("fail", (evidence,), error, "config")
-        wrong = _built(subject, of, start)
+        wrong = refusal(subject, start) or _built(subject, of, start)
         if wrong is not None:
             return wrong
         taken = Evidence(of.module.path, of.node.lineno, f"class {of.name}")

@@ -115,9 +115,14 @@ class Verdict:
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """The tree under check, with what several gates ask."""
+    """The tree under check, with what several gates ask.
+
+    Attributes:
+        chosen: The model runner that VLLM_USE_V2_MODEL_RUNNER names; None: nobody chooses.
+    """
 
     program: Program
+    chosen: Runner | None = None
     _kept: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def keep(self, name: str, make: Callable[[], Any]) -> Any:
@@ -138,7 +143,10 @@ class Subject:
         """All ways through what is done with a start."""
 
         def run(machine: Machine) -> Value:
-            return act(scene(machine, start))
+            made = scene(machine, start)
+            if self.chosen is not None:
+                made.config.attrs["use_v2_model_runner"] = self.chosen == "v2"
+            return act(made)
 
         return paths(self.program, run, stand_ins(start, first=first, last=last), limit)
 
@@ -149,13 +157,13 @@ class Subject:
     @property
     def runner(self) -> Runner:
         """The model runner that is asked about; the default one where nobody chooses."""
-        runner: Runner = self.keep("runner", lambda: self.default_runner)
-        return runner
+        return self.chosen or self.default_runner
 
     @property
     def default_runner(self) -> Runner:
         """The model runner that this tree takes for such a start where nobody chooses."""
-        runner: Runner = self.keep("default runner", self._default_runner)
+        alone = self if self.chosen is None else Subject(self.program)
+        runner: Runner = self.keep("default runner", alone._default_runner)
         return runner
 
     def _default_runner(self) -> Runner:

@@ -23,7 +23,7 @@ _IMPOSSIBLE = ((1, 3, 99), (1, 1, 7), (3, 1, 7))
 
 
 def taken(subject: Subject, start: Start) -> Path:
-    """Which layers the target is told, by the default runner."""
+    """Which layers the target is told, by the runner."""
 
     def ask(made: Scene) -> Value:
         target = made.target()
@@ -231,7 +231,7 @@ def _recorder(seen: list[Value]) -> Value:
 GATES = (
     Gate(
         name="ids-nested",
-        asks="ids in eagle_config, where public Kimi drafters keep them, reach the default runner",
+        asks="ids in eagle_config, where public Kimi drafters keep them, reach the runner",
         group="start",
         topic="aux-layers",
         upstream="",
@@ -241,7 +241,7 @@ GATES = (
 OPTIONS = (
     Gate(
         name="ids-top",
-        asks="ids at the config's top level reach the default runner",
+        asks="ids at the config's top level reach the runner",
         group="option",
         topic="aux-layers",
         upstream="v0.15.0",
@@ -249,7 +249,7 @@ OPTIONS = (
     ),
     Gate(
         name="ids-layer-ids",
-        asks="ids as eagle_config.layer_ids reach the default runner",
+        asks="ids as eagle_config.layer_ids reach the runner",
         group="option",
         topic="aux-layers",
         upstream="",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from vpatch.gates.engine import ASKED, LAYERS, Scene, Start
 from vpatch.gates.gate import Evidence, Found, Gate, Subject, raised, unread
 from vpatch.gates.machine import Path
+from vpatch.gates.refusal import refusal
 from vpatch.gates.stand_ins import states
 from vpatch.gates.steps import RUNNERS, inner_of, layers_of, runner_class, set_layers
 from vpatch.gates.values import UNKNOWN, Obj, Tensor, Unknown, Value, show
@@ -16,6 +17,9 @@ _FP16 = "torch.float16"
 
 
 def _interface(subject: Subject) -> Found:
+    if refusal(subject, _TOP) is not None:
+        return Found("not-applicable", note="the runner refuses such a drafter: see `drafter`")
+
     def ask(made: Scene) -> Value:
         target = made.target()
         asked = set_layers(made, subject.runner, target)
@@ -28,7 +32,8 @@ def _interface(subject: Subject) -> Found:
     if not asked:
         place = runner_class(subject.program, subject.runner)
         evidence = Evidence(place.module.path, place.node.lineno, "load_model sets no aux layers")
-        note = "the default runner never asks the target for hidden states"
+        default = ", the default," if subject.runner == subject.default_runner else ""
+        note = f"the {subject.runner.upper()} runner{default} never asks the target for its states"
         return Found("fail", (evidence,), "", "never", note)
     if isinstance(layers, Unknown):
         return unread("what becomes of the layers cannot be followed", _decoder(subject))

@@ -6,16 +6,22 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
+from typing import Any, Literal
 
 from rich.console import RenderableType
+from rich.text import Text
 
 from vpatch import pipeline
 from vpatch.errors import FindingError, UsageError
 from vpatch.gates.answers import checked_of
 from vpatch.gates.check import GATES, Checked, check_tree
+from vpatch.gates.engine import Runner
 from vpatch.gates.gate import Verdict
-from vpatch.gates.tree import Tree, of_folder, of_installation
+from vpatch.gates.steps import RUNNERS
+from vpatch.gates.tree import Tree, of_folder, of_git, of_installation
+from vpatch.git import Git
 from vpatch.patches.repo import pinned_in, pinned_tags
 from vpatch.pipeline import Prepared, Upstream
 from vpatch.report import Report, lines, plain, table
@@ -39,10 +45,21 @@ class _Series:
     bare: bool
 
 
+_Asked = tuple[Checked, _Series | None]
+RunnerChoice = Literal["v1", "v2", "all", "default"]
+"""The model runner that is asked about; ``all``: each that the tree has."""
+
 _SIGNS = {"pass": "ok", "fail": "FAIL", "not-applicable": "-"}
 
 
-def run(tags: Sequence[str], repo: Path, upstream: Upstream, *, bare: bool) -> Report:
+def run(
+    tags: Sequence[str],
+    repo: Path,
+    upstream: Upstream,
+    *,
+    bare: bool,
+    runner: RunnerChoice = "default",
+) -> Report:
     """Checks releases; all pinned ones where none is named.
 
     Raises:
@@ -53,11 +70,11 @@ def run(tags: Sequence[str], repo: Path, upstream: Upstream, *, bare: bool) -> R
     """
     pins = pinned_tags(repo)
     names = [parse_tag(tag) for tag in tags] or pins
-    found = [_release(tag, repo, upstream, pins, bare=bare) for tag in names]
-    return report([checked for checked, _ in found], found[0][1])
+    found = [_release(tag, repo, upstream, pins, runner, bare=bare) for tag in names]
+    return _report([*chain.from_iterable(found)])
 
 
-def run_series(folder: Path, upstream: Upstream) -> Report:
+def run_series(folder: Path, upstream: Upstream, runner: RunnerChoice = "default") -> Report:
     """Checks the release of a series that lies in any folder, with that series.
 
     Raises:
@@ -66,21 +83,22 @@ def run_series(folder: Path, upstream: Upstream) -> Report:
     """
     ready = pipeline.prepare_pinned(*pinned_in(folder), upstream)
     tag = ready.pin.tag
-    told = _patched(ready, f"{tag} in {folder}", upstream)
-    return report([told], _Series(tag, ready.series.topics, bare=False))
+    return _report(_patched(ready, f"{tag} in {folder}", upstream, runner))
 
 
-def run_folder(folder: Path) -> Report:
+def run_folder(folder: Path, runner: RunnerChoice = "default") -> Report:
     """Checks a folder that holds ``vllm/``.
 
     Raises:
         UsageError: It holds none.
         HostError: A file cannot be read.
     """
-    return report([_claimed(check_tree(of_folder(folder)), ())])
+    tree = of_folder(folder)
+    checked = [check_tree(tree, None, one) for one in _runners(tree, runner)]
+    return _report([(_claimed(each, ()), None) for each in checked])
 
 
-def run_installed(python: str) -> Report:
+def run_installed(python: str, runner: RunnerChoice = "default") -> Report:
     """Checks the vLLM that an interpreter would import; it is not run.
 
     Raises:
@@ -89,8 +107,16 @@ def run_installed(python: str) -> Report:
     """
     tree = of_installation(python)
     topics = _topics_in(tree)
-    checked = check_tree(tree)
-    return report([checked if topics is None else _claimed(checked, topics)])
+    checked = [check_tree(tree, None, one) for one in _runners(tree, runner)]
+    claimed = [each if topics is None else _claimed(each, topics) for each in checked]
+    return _report([(each, None) for each in claimed])
+
+
+def _runners(tree: Tree | None, runner: RunnerChoice) -> list[Runner | None]:
+    """The model runners that are asked about, one after the other; None: the tree's default."""
+    if tree is not None and runner == "all":
+        return [name for name, module in RUNNERS.items() if tree.has_file(module)]
+    return [runner if runner in {"v1", "v2"} else None]
 
 
 def _topics_in(tree: Tree) -> tuple[str, ...] | None:
@@ -103,16 +129,22 @@ def _topics_in(tree: Tree) -> tuple[str, ...] | None:
 
 
 def _release(
-    tag: str, repo: Path, upstream: Upstream, pins: Sequence[str], *, bare: bool
-) -> tuple[Checked, _Series | None]:
+    tag: str,
+    repo: Path,
+    upstream: Upstream,
+    pins: Sequence[str],
+    runner: RunnerChoice,
+    *,
+    bare: bool,
+) -> list[_Asked]:
     if tag in pins:
         ready = pipeline.prepare(tag, repo, upstream, bare=bare)
-        topics = ready.series.topics
         if not bare:
-            return _patched(ready, tag, upstream), _Series(tag, topics, bare=False)
+            return _patched(ready, tag, upstream, runner)
         git, name = Mirror.open(upstream.cache).git, f"{tag} unpatched"
-        checked = checked_of(git, ready.applied.tree, name, upstream.cache)
-        return checked, _Series(tag, topics, bare=True)
+        series = _Series(tag, ready.series.topics, bare=True)
+        checked = _asked(git, ready.applied.tree, name, upstream.cache, runner)
+        return [(each, series) for each in checked]
     if not bare:
         raise UsageError(
             f"{tag} has no series to apply",
@@ -120,13 +152,24 @@ def _release(
             code="no-pin",
         )
     mirror, release = pipeline.fetch(tag, upstream, None)
-    return checked_of(mirror.git, release.tree, f"{tag} unpatched", upstream.cache), None
+    name = f"{tag} unpatched"
+    checked = _asked(mirror.git, release.tree, name, upstream.cache, runner)
+    return [(each, None) for each in checked]
 
 
-def _patched(ready: Prepared, name: str, upstream: Upstream) -> Checked:
+def _asked(git: Git, tree: str, name: str, kept: Path, runner: RunnerChoice) -> list[Checked]:
+    """What all gates say of a tree of the mirror, once for each runner."""
+    # A tree is read for its runners alone where they are asked for: its answers are kept.
+    runners = _runners(of_git(git, tree, name) if runner == "all" else None, runner)
+    return [checked_of(git, tree, name, kept, each) for each in runners]
+
+
+def _patched(ready: Prepared, name: str, upstream: Upstream, runner: RunnerChoice) -> list[_Asked]:
     git = Mirror.open(upstream.cache).git
-    checked = checked_of(git, ready.applied.tree, name, upstream.cache)
-    return _claimed(checked, ready.series.topics)
+    topics = ready.series.topics
+    series = _Series(ready.pin.tag, topics, bare=False)
+    checked = _asked(git, ready.applied.tree, name, upstream.cache, runner)
+    return [(_claimed(each, topics), series) for each in checked]
 
 
 def _claimed(checked: Checked, topics: Collection[str]) -> Checked:
@@ -144,37 +187,59 @@ def _claimed(checked: Checked, topics: Collection[str]) -> Checked:
     return replace(checked, verdicts=tuple(told(each) for each in checked.verdicts))
 
 
-def report(checked: Sequence[Checked], series: _Series | None = None) -> Report:
-    """What was found, for people and machines.
-
-    Args:
-        series: That of the first release; None where it has none.
-    """
+def _report(checked: Sequence[_Asked]) -> Report:
+    """What was found, for people and machines."""
+    trees = len({each.name for each, _ in checked})
     return Report(
         "check",
-        {"trees": [each.as_dict() for each in checked]},
-        _one(checked[0], series) if len(checked) == 1 else _many(checked, series),
-        exit_code=1 if any(each.failed for each in checked) else 0,
+        {"trees": [_as_dict(each, series) for each, series in checked]},
+        _one_tree(checked) if trees == 1 else _many(checked),
+        exit_code=1 if any(each.failed for each, _ in checked) else 0,
     )
 
 
-def _one(checked: Checked, series: _Series | None) -> RenderableType:
-    rows = [_row(each) for each in checked.verdicts]
+def _as_dict(checked: Checked, series: _Series | None) -> dict[str, Any]:
+    told = checked.as_dict()
+    for verdict, gate in zip(checked.verdicts, told["gates"], strict=True):
+        gate["topic"] = _topic(verdict, series) or None
+    return told
+
+
+def _one_tree(checked: Sequence[_Asked]) -> RenderableType:
+    first, series = checked[0]
+    rows = [_row(each, series) for each in first.verdicts]
+    heads = ("gate", "verdict", "when", "topic", "upstream", "place")
+    shown = table(heads, rows) if len(checked) == 1 else _matrix(checked, runners=True)
     return lines(
-        table(("gate", "verdict", "when", "topic", "upstream", "place"), rows),
-        *(plain(text) for each in checked.failed for text in _told(each, series)),
-        plain(_summary(checked, series)),
-        *(plain(text) for text in _next_step(checked, series)),
+        shown,
+        *(plain(text) for text in _stories(checked)),
+        *(plain(_summary(each, of)) for each, of in checked),
+        *(plain(text) for text in _next_step(checked)),
     )
 
 
-def _next_step(checked: Checked, series: _Series | None) -> Iterator[str]:
-    if checked.failed and series is not None and series.bare:
+def _stories(checked: Sequence[_Asked]) -> Iterator[str]:
+    """What is told of each gate that is red; the same of two runners is told once."""
+    told: dict[tuple[str, ...], list[str]] = {}
+    for each, series in checked:
+        for verdict in each.failed:
+            told.setdefault(tuple(_told(verdict, series)), []).append(each.runner)
+    order = [gate.name for gate in GATES]
+    for texts in sorted(told, key=lambda one: order.index(one[0].partition(":")[0])):
+        of = f" ({told[texts][0].upper()})" if len(told[texts]) < len(checked) else ""
+        yield ""
+        yield f"{texts[0]}{of}"
+        yield from texts[1:]
+
+
+def _next_step(checked: Sequence[_Asked]) -> Iterator[str]:
+    series = checked[0][1]
+    if series is not None and series.bare and any(each.failed for each, _ in checked):
         tag = series.tag
         yield f"  -> with its series: vpatch check {tag}; as a wheel: vpatch build {tag}"
 
 
-def _row(verdict: Verdict) -> tuple[str, ...]:
+def _row(verdict: Verdict, series: _Series | None) -> tuple[str, ...]:
     found, gate = verdict.found, verdict.gate
     seen = found.evidence and not (found.absent and not verdict.failed)
     place = f"{found.evidence[0].file}:{found.evidence[0].line}" if seen else found.note
@@ -183,7 +248,7 @@ def _row(verdict: Verdict) -> tuple[str, ...]:
         gate.name,
         _SIGNS[found.word],
         when,
-        gate.topic or "-",
+        _topic(verdict, series) or "-",
         gate.upstream or "-",
         place,
     )
@@ -191,7 +256,6 @@ def _row(verdict: Verdict) -> tuple[str, ...]:
 
 def _told(verdict: Verdict, series: _Series | None) -> Iterator[str]:
     found = verdict.found
-    yield ""
     yield f"{verdict.gate.name}: {verdict.gate.asks}: {_when(verdict)}"
     if found.error:
         yield f"  {found.error}"
@@ -199,8 +263,9 @@ def _told(verdict: Verdict, series: _Series | None) -> Iterator[str]:
         yield f"  {found.note}"
     for each in found.evidence:
         yield f"  {each}"
+    topic = _topic(verdict, series)
     mends = [
-        f"topic {_topic(verdict, series)}" if verdict.gate.topic else "",
+        f"topic {topic}" if topic else "",
         f"upstream since {verdict.gate.upstream}" if verdict.gate.upstream else "",
     ]
     known = " or ".join(filter(None, mends))
@@ -209,9 +274,10 @@ def _told(verdict: Verdict, series: _Series | None) -> Iterator[str]:
 
 def _topic(verdict: Verdict, series: _Series | None) -> str:
     """The topic whose patches mend it, in this series: they moved between topics."""
-    gate = verdict.gate
-    carried = series.topics if series else ()
-    return next((one for one in topics_of_gate(gate.name) if one in carried), gate.topic)
+    topics = topics_of_gate(verdict.gate.name) if verdict.gate.topic else ()
+    if series is None:
+        return " or ".join(topics)
+    return next((one for one in topics if one in series.topics), verdict.gate.topic)
 
 
 def _when(verdict: Verdict) -> str:
@@ -226,18 +292,24 @@ def _when(verdict: Verdict) -> str:
 def _summary(checked: Checked, series: _Series | None) -> str:
     words = Counter(each.found.word for each in checked.verdicts)
     name = f"{checked.name} with its series" if series and not series.bare else checked.name
+    default = "the default" if checked.default else "not the default"
     return (
-        f"{name} (runner {checked.runner}): {words['pass']} gates pass, "
+        f"{name} (runner {checked.runner}, {default}): {words['pass']} gates pass, "
         f"{words['fail']} fail, {words['not-applicable']} do not apply"
     )
 
 
-def _many(checked: Sequence[Checked], series: _Series | None) -> RenderableType:
+def _many(checked: Sequence[_Asked]) -> RenderableType:
+    return lines(
+        _matrix(checked, runners=len({each.name for each, _ in checked}) < len(checked)),
+        *(plain(_summary(each, series)) for each, series in checked),
+    )
+
+
+def _matrix(checked: Sequence[_Asked], *, runners: bool) -> Text:
     rows = [
-        (gate.name, *(_SIGNS[each.verdicts[number].found.word] for each in checked))
+        (gate.name, *(_SIGNS[each.verdicts[number].found.word] for each, _ in checked))
         for number, gate in enumerate(GATES)
     ]
-    return lines(
-        table(("gate", *(each.name for each in checked)), rows),
-        *(plain(_summary(each, series)) for each in checked),
-    )
+    names = [f"{each.name} {each.runner}" if runners else each.name for each, _ in checked]
+    return table(("gate", *names), rows)
