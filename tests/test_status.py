@@ -21,7 +21,7 @@ from vpatch.smoke.planner import make_plan
 from vpatch.smoke.releases import NEWEST, OLDEST, facts_of
 from vpatch.smoke.stored import StoredCheck, StoredReport
 from vpatch.status.cell import Cell
-from vpatch.status.defects import by_topic, read_defects, topics_of_tests
+from vpatch.status.defects import of_release, read_defects, topics_of_tests
 from vpatch.status.matrix import Facts, make_row, untold
 from vpatch.status.topics import BY_NAME, TOPICS, topics_of_check, topics_of_gate
 from vpatch.status.trees import TreeSaid
@@ -88,21 +88,32 @@ def test_every_topic_can_be_proven() -> None:
 def test_defects_have_the_topic_of_the_patch_that_adds_their_test() -> None:
     defects = read_defects(REPO, TAGS)
     tests = {tag: topics_of_tests(Series.read(REPO / "patches" / tag)) for tag in TAGS}
-    old, new = (by_topic(defects, tag, tests) for tag in ("v0.17.1", "v0.33.0"))
-    assert "1" in [one.number for one in old["eagle3-interface"]]  # it moved
-    assert "1" in [one.number for one in new["aux-layers"]]
+    old, new = (of_release(defects, tag, tests) for tag in ("v0.17.1", "v0.33.0"))
+    assert ("eagle3-interface", "1") in [(topic, one.number) for topic, one in old]  # it moved
+    assert ("aux-layers", "1") in [(topic, one.number) for topic, one in new]
     mended = [one for one in defects if not one.left]
     for tag in TAGS:
-        told = {one.number for of in by_topic(mended, tag, tests).values() for one in of}
-        assert told == {one.number for one in mended if tag in one.releases}, tag
+        told = of_release(mended, tag, tests)
+        assert [one for _, one in told] == [one for one in mended if tag in one.releases], tag
+        assert all(topic for topic, _ in told), tag
 
 
 def test_what_is_left_of_a_release_is_needed_by_it() -> None:
     defects = read_defects(REPO, TAGS)
     tests = {tag: topics_of_tests(Series.read(REPO / "patches" / tag)) for tag in TAGS}
-    left = by_topic(defects, "v0.17.1", tests)["drafter-mm"]
-    assert [(one.number, one.left) for one in left] == [("9", True)]
-    assert all(not one.left for one in by_topic(defects, "v0.33.0", tests)["drafter-mm"])
+    told = {tag: of_release(defects, tag, tests) for tag in TAGS}
+    images = {
+        tag: [(one.number, one.left) for topic, one in of if topic == "drafter-mm"]
+        for tag, of in told.items()
+    }
+    assert images["v0.17.1"] == [("9", True)]
+    assert not any(left for _, left in images["v0.33.0"])
+    left = {tag: {one.number for _, one in of if one.left} for tag, of in told.items()}
+    assert {"17", "24"} <= left["v0.32.0"]  # "left on v0.16.0 and v0.32.0"
+    assert not {"17", "24"} & left["v0.33.0"]
+    assert "43" in left["v0.33.0"]
+    assert "43" not in left["v0.17.1"]
+    assert all("15" in of for of in left.values())
 
 
 # -- words ----------------------------------------------------------------------------------------

@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import wrap
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from vpatch.errors import VpatchError
+
+_NARROWEST = 40
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,48 @@ def lines(*parts: RenderableType | None) -> RenderableType:
 def plain(text: str) -> Text:
     """A line in which nothing is markup."""
     return Text(printable(text))
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A line that a terminal folds between words, below its indent. Elsewhere it is one line."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """As rich asks."""
+        whole = printable(self.text)
+        if not (console.is_terminal and whole):
+            yield Text(whole)
+            return
+        below = " " * (len(whole) - len(whole.lstrip()) + 2)
+        width = max(options.max_width, _NARROWEST)
+        for line in wrap(
+            whole,
+            width,
+            subsequent_indent=below,
+            break_long_words=False,  # a path stays one path to copy
+            break_on_hyphens=False,
+        ):
+            yield Text(line)
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """The first of some forms that a terminal has room for, or the last. Elsewhere the first."""
+
+    forms: tuple[Text, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """As rich asks."""
+        room = options.max_width if console.is_terminal else None
+        yield next(
+            (one for one in self.forms if room is None or _width(one) <= room), self.forms[-1]
+        )
+
+
+def _width(text: Text) -> int:
+    return max(map(len, text.plain.split("\n")))
 
 
 def printable(text: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from vpatch.smoke.stored import StoredCheck, StoredReport
+from vpatch.status.defects import Defect
 
 Word = Literal["broken", "proven", "stale", "patched", "needed", "upstream", "unknown"]
 MEANING: Mapping[Word, str] = {
@@ -146,13 +147,28 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A release."""
+    """A release.
+
+    Attributes:
+        defects: Those that docs/defects.md knows of it as it is, each with its topic.
+    """
 
     tag: str
     revision: int | None
     cells: tuple[Cell, ...]
     trouble: str = ""
     why: str = ""
+    defects: tuple[tuple[str, Defect], ...] = ()
+
+    @property
+    def counted(self) -> str:
+        """How many defects it has as it is, and what its series leaves."""
+        left = sum(defect.left for _, defect in self.defects)
+        mended = len(self.defects) - left
+        return (
+            f"{self.tag} as it is: {len(self.defects)} defects of docs/defects.md; its series "
+            f"mends {mended}, {left} are left"
+        )
 
     @property
     def broken(self) -> bool:
@@ -166,11 +182,15 @@ class Row:
             "revision": self.revision,
             "trouble": self.trouble or None,
             "gates": self.why or None,
+            "defects": [
+                {
+                    "number": defect.number,
+                    "topic": topic or None,
+                    "text": defect.text,
+                    "now": defect.now,
+                    "left": defect.left,
+                }
+                for topic, defect in self.defects
+            ],
             "topics": [cell.as_dict() for cell in self.cells],
         }
-
-
-def first_few(lines: Sequence[str]) -> list[str]:
-    """Some of many lines, and how many more there are."""
-    more = len(lines) - _NAMED
-    return [*lines[:_NAMED], *([f"and {more} more"] if more > 0 else [])]

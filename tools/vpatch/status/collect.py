@@ -16,7 +16,7 @@ from vpatch.patches.series import Series
 from vpatch.pipeline import Upstream
 from vpatch.smoke.stored import FOLDER, StoredReport, read_reports
 from vpatch.status.cell import Row
-from vpatch.status.defects import Defect, by_topic, read_defects, topics_of_tests
+from vpatch.status.defects import Defect, of_release, read_defects, topics_of_tests
 from vpatch.status.matrix import Facts, all_topics, make_row, untold
 from vpatch.status.trees import gates_on
 from vpatch.tags import parse_tag, version_of
@@ -146,7 +146,7 @@ def _with_pin(known: _Known, pin: Pin) -> Facts:
         revision=pin.revision,
         series=series.sha256,
         patches=patches,
-        defects=by_topic(known.defects, tag, known.tests),
+        defects=of_release(known.defects, tag, known.tests),
         reports=_of(known.reports, tag),
         carried=frozenset(series.topics),
     )

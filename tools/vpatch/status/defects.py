@@ -18,6 +18,7 @@ _MOST = 1 << 20
 _TEST = re.compile(r"`(\w+)::(\w+)`")
 _FILE = re.compile(r"\+\+\+ b/tests/v1/spec_decode/test_kimi_(?:eagle3_)?(\w+)\.py")
 _FUNCTION = re.compile(r"\+def (test_\w+)")
+_LEFT_ON = re.compile(r"left on ([^:]+)")
 _CELLS = 5
 
 
@@ -78,8 +79,10 @@ def _rows(page: str, tags: Sequence[str]) -> Iterator[Defect]:
         text = cells[1] if cells[0] else f"{subject} ({cells[1]})"
         test = _TEST.fullmatch(cells[4])
         named = re.sub(r"\([^)]*\)", "", cells[3]).replace(",", " ").split()
-        if not test:  # a row of what is left may name its releases where others name the defect
-            named = [tag for tag in cells[1].replace(",", " ").split() if tag in tags] or ["all"]
+        if not test:  # a row of what is left names its releases elsewhere
+            left_on = _LEFT_ON.match(cells[2])
+            words = (left_on[1] if left_on else cells[1]).replace(",", " ").split()
+            named = [tag for tag in words if tag in tags] or ["all"]
         releases = tuple(tags) if named == ["all"] else tuple(named)
         yield Defect(number, text, cells[2], releases, f"{test[1]}::{test[2]}" if test else "")
 
@@ -98,10 +101,10 @@ def topics_of_tests(series: Series) -> Mapping[str, str]:
     return found
 
 
-def by_topic(
+def of_release(
     defects: Sequence[Defect], tag: str, tests: Mapping[str, Mapping[str, str]]
-) -> Mapping[str, tuple[Defect, ...]]:
-    """The defects of a release as it is, by topic.
+) -> tuple[tuple[str, Defect], ...]:
+    """The defects of a release as it is, as the page has them, each with its topic.
 
     What is left has the topic of what is mended under the same number; where nothing is, none.
 
@@ -111,9 +114,8 @@ def by_topic(
     everywhere = {test: topic for of in tests.values() for test, topic in of.items()}
     own = {**everywhere, **tests.get(tag, {})}
     numbers = {one.number: own[one.test] for one in defects if one.test in own}
-    found: dict[str, tuple[Defect, ...]] = {}
-    for defect in defects:
-        topic = numbers.get(defect.number) if defect.left else own.get(defect.test)
-        if topic is not None and tag in defect.releases:
-            found[topic] = (*found.get(topic, ()), defect)
-    return found
+    return tuple(
+        (numbers.get(one.number, "") if one.left else own.get(one.test, ""), one)
+        for one in defects
+        if tag in one.releases
+    )

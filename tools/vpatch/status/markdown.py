@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from vpatch.report import printable
-from vpatch.status.cell import MEANING, Cell, Row, first_few
+from vpatch.status.cell import MEANING, Cell, Row
 from vpatch.status.collect import Status
 
 _SPECIAL = "\\`*_{}[]()#+!|~"
@@ -44,6 +44,7 @@ def _lines(status: Status) -> Iterator[str]:
             yield ""
         for cell in row.cells:
             yield from _cell(cell)
+        yield from _defects(row)
     yield from _left(status)
 
 
@@ -65,9 +66,21 @@ def _cell(cell: Cell) -> Iterator[str]:
     yield ""
     for heading, lines in told:
         yield f"- {heading}"
-        for line in first_few(lines):
+        for line in lines:
             yield f"  - {escaped(line)}"
     yield ""
+
+
+def _defects(row: Row) -> Iterator[str]:
+    if row.defects:
+        yield f"### {escaped(row.counted)}"
+        yield ""
+        yield "| # | defect | topic | now |"
+        yield "|---|---|---|---|"
+        for topic, defect in row.defects:
+            cells = (defect.number, defect.text, topic or "-", defect.now)
+            yield "| " + " | ".join(map(escaped, cells)) + " |"
+        yield ""
 
 
 def _left(status: Status) -> Iterator[str]:

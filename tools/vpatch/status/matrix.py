@@ -24,7 +24,7 @@ class Facts:
         bare, patched: The gates on the tree as it is, and with the series; None: not asked.
         why: Why they were not asked.
         trouble: What is wrong with the pin or the series itself.
-        defects: Topic -> defects that the release has as it is.
+        defects: Those that the release has as it is, each with its topic.
         reports: Of this release, patched and not.
         carried: The topics of the series nearest to it: its own, where it has one.
     """
@@ -37,7 +37,7 @@ class Facts:
     patched: TreeSaid | None = None
     why: str = ""
     trouble: str = ""
-    defects: Mapping[str, tuple[Defect, ...]] = field(default_factory=dict)
+    defects: tuple[tuple[str, Defect], ...] = ()
     reports: tuple[StoredReport, ...] = ()
     carried: frozenset[str] = frozenset()
 
@@ -61,7 +61,7 @@ def untold(patched: TreeSaid | None) -> str:
 def make_row(facts: Facts, topics: Sequence[str]) -> Row:
     """A release's cells."""
     cells = tuple(_cell(facts, topic) for topic in topics)
-    return Row(facts.tag, facts.revision, cells, facts.trouble, facts.why)
+    return Row(facts.tag, facts.revision, cells, facts.trouble, facts.why, facts.defects)
 
 
 def all_topics(releases: Sequence[Facts]) -> list[str]:
@@ -115,8 +115,7 @@ def _needed(facts: Facts, topic: str) -> Iterator[str]:
     for gate in facts.bare.failing() if facts.bare else ():
         if topic in _mended_in(gate, facts.carried):
             yield gate.line
-    for defect in facts.defects.get(topic, ()):
-        yield defect.said
+    yield from (defect.said for of, defect in facts.defects if of == topic)
 
 
 def _mended_in(gate: GateSaid, carried: frozenset[str]) -> tuple[str, ...]:

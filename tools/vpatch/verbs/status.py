@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,8 +14,8 @@ from rich.text import Text
 from vpatch.errors import UsageError
 from vpatch.files import write_atomically
 from vpatch.pipeline import Upstream
-from vpatch.report import Report, lines, plain, table
-from vpatch.status.cell import Row, first_few
+from vpatch.report import Fitting, Folded, Report, lines, table
+from vpatch.status.cell import Row
 from vpatch.status.collect import Status, Wish, collect
 from vpatch.status.markdown import evidence, to_markdown
 from vpatch.status.page import to_html
@@ -52,7 +52,7 @@ def run(wish: Wish, output: Output, repo: Path, upstream: Upstream) -> Report:
     text = (
         Text(to_markdown(status).rstrip("\n"))
         if output.form == "markdown"
-        else _text(status, detailed=bool(wish.tags), html=output.html)
+        else text_of(status, detailed=bool(wish.tags), html=output.html)
     )
     return Report("status", _data(status, made, output.html), text, 1 if status.broken else 0)
 
@@ -70,7 +70,13 @@ def _data(status: Status, made: str, html: Path | None) -> dict[str, Any]:
     }
 
 
-def _text(status: Status, *, detailed: bool, html: Path | None) -> RenderableType:
+def text_of(status: Status, *, detailed: bool, html: Path | None) -> RenderableType:
+    """It, for a person.
+
+    Args:
+        detailed: With all that each cell rests on, and each release's defects.
+        html: The page that was written.
+    """
     rows = (*status.pinned, *status.unpinned)
     cells = [
         (row.tag, "-" if row.revision is None else str(row.revision), *(c.label for c in row.cells))
@@ -84,8 +90,24 @@ def _text(status: Status, *, detailed: bool, html: Path | None) -> RenderableTyp
     if html is not None:
         said.append(f"page: {html}")
     return lines(
-        table(("release", "revision", *status.topics), cells),
-        *(plain(line) for line in (*more, *said)),
+        Fitting(tuple(_tables(status.topics, cells))),
+        *(Folded(line) for line in (*more, *said)),
+    )
+
+
+def _tables(topics: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[Text]:
+    """Releases by topics, topics by releases, and a line for each of both."""
+    heads = ("release", "revision", *topics)
+    yield table(heads, cells)
+    first, *rest = zip(heads, *cells, strict=True)
+    yield table(first, rest)
+    yield table(
+        ("release", "topic", "status"),
+        [
+            (row[0], topic, word)
+            for row in cells
+            for topic, word in zip(heads[1:], row[1:], strict=True)
+        ],
     )
 
 
@@ -95,5 +117,9 @@ def _details(row: Row) -> Iterator[str]:
         yield f"{row.tag} {cell.topic}: {cell.label}"
         for heading, told in evidence(cell):
             yield f"  {heading}"
-            for line in first_few(told):
-                yield f"    {line}"
+            yield from (f"    {line}" for line in told)
+    if row.defects:
+        yield ""
+        yield row.counted
+    for topic, defect in row.defects:
+        yield f"  {defect.number} ({topic or 'no topic'}) {defect.text} -> {defect.now}"
