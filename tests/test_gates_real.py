@@ -104,6 +104,35 @@ def test_a_series_mends_something(trees: Trees, tag: str) -> None:
     assert "aux-layers" in topics
 
 
+@pytest.mark.parametrize(
+    ("tag", "options"),
+    [
+        ("v0.17.1", ["norm_before_residual"]),
+        ("v0.26.0", ["fc_norm", "norm_output", "norm_before_residual"]),
+        ("v0.33.0", ["fc_norm", "norm_output", "norm_before_residual"]),
+    ],
+)
+def test_norms_in_eagle_config(trees: Trees, tag: str, options: list[str]) -> None:
+    verdicts = check_tree(trees(tag)).verdicts
+    (found,) = (each.found for each in verdicts if each.gate.name == "drafter-norms")
+    assert (found.word, found.when) == ("fail", "never")
+    assert found.note.startswith(f"{', '.join(options)} in eagle_config: not read; without ")
+    places = [(line.file, line.text) for line in found.evidence]
+    for option, (file, text) in zip(options, places[: len(options)], strict=True):
+        assert file == "vllm/model_executor/models/llama_eagle3.py"
+        assert f'"{option}"' in text
+    patched = trees(tag, patched=True)
+    assert _found(check_tree(patched), "drafter-norms")[0] == "pass"
+    alone = gates_trees.changed(
+        patched,
+        "vllm/transformers_utils/eagle3.py",
+        "def _get_flag(",
+        "def _get_flag(config, name, default):\n    return bool(getattr(config, name, default))\n"
+        "\n\ndef _of_both(",
+    )
+    assert _found(check_tree(alone), "drafter-norms")[0] == "fail"
+
+
 def test_a_release_takes_less_than_a_second(trees: Trees) -> None:
     begun = time.process_time()
     check_tree(trees(PINNED[-1]))

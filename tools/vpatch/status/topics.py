@@ -91,6 +91,7 @@ TOPICS = (
             "drafter-mla-kv": "their KV cache is laid out as theirs",
             "drafter-deepseek-v3": "they stay drafters",
             "drafter-norm": "an option of theirs",
+            "drafter-norms": "the other place of such options, of drafters without MLA too",
             "drafter-speculators": "another format of theirs",
             "decode-context-parallel": "mended beside them: drafters of the other kind are refused",
         },
