@@ -28,7 +28,8 @@ from collect_lab import (
 )
 from vpatch.collect import prompts as prompts_module
 from vpatch.collect.blocks import Block, read_blocks
-from vpatch.collect.content import Content, Shape, Wanted, read_content
+from vpatch.collect.content import Content, Wanted, read_content
+from vpatch.collect.file import Shape
 from vpatch.collect.lines import Failed, Line, Sample, Shard, line_of, parse_line
 from vpatch.collect.options import read_layers, read_size
 from vpatch.collect.prompts import Prompt, digest_of, read_prompts
@@ -389,7 +390,7 @@ def test_a_file_that_becomes_shorter_while_it_is_read() -> None:
 
 
 def test_more_token_ids_than_memory_should_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vpatch.collect.content._MOST_TOKENS", ROWS - 1)
+    monkeypatch.setattr("vpatch.collect.file._MOST_TOKENS", ROWS - 1)
     assert f"has {ROWS} token ids" in content(sample_file(1)).findings[0].message
 
 

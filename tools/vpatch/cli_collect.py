@@ -96,7 +96,8 @@ if TYPE_CHECKING:
 @click.option(
     "--verify",
     metavar="DIR",
-    help="Collect nothing: prove that the set in DIR is complete.",
+    help="Collect nothing: prove that the set in DIR is complete; of files that a server wrote, "
+    "that each is whole.",
 )
 @click.option(
     "--jobs",

@@ -6,7 +6,8 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vpatch.collect.content import Content, Shape, Wanted, read_content
+from vpatch.collect.content import Content, Wanted, read_content
+from vpatch.collect.file import Shape
 from vpatch.collect.layout import file_name
 from vpatch.collect.lines import Failed, Sample
 from vpatch.collect.manifest import About

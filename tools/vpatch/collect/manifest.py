@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vpatch.collect.content import WIDEST_ROW, Shape
+from vpatch.collect.file import WIDEST_ROW, Shape
 from vpatch.collect.layout import ABOUT, MANIFEST, MOST_SAMPLES, PROMPTS, SAMPLES, Layout
 from vpatch.collect.place import Place
 from vpatch.collect.rows import NUMBERS

@@ -9,8 +9,10 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExec
 from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
+from typing import BinaryIO, Protocol, TypeVar
 
-from vpatch.collect.content import Shape, Wanted, finding, read_content
+from vpatch.collect.content import Wanted, read_content
+from vpatch.collect.file import Shape, finding
 from vpatch.collect.place import Place
 from vpatch.errors import FindingError, HostError
 from vpatch.findings import Finding
@@ -46,16 +48,36 @@ class Told:
     findings: tuple[Finding, ...]
 
 
+class Sized(Protocol):
+    """What was read of a file."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+
+
+Asked = TypeVar("Asked")
+Found = TypeVar("Found", bound=Sized)
+
+
+def opened(place: Place, name: str) -> tuple[BinaryIO, int] | Finding:
+    """A file and its bytes, or why it cannot be read."""
+    try:
+        return place.open(name)
+    except FileNotFoundError:
+        return finding(name, "missing", "is missing")
+    except FindingError as error:
+        return finding(name, error.code, error.message)
+    except OSError as error:
+        return finding(name, "unreadable", f"cannot be read: {error}")
+
+
 def check(place: Place, job: Job) -> Told:
     """Reads one file."""
-    try:
-        stream, size = place.open(job.file)
-    except FileNotFoundError:
-        return Told(0, (finding(job.file, "missing", "is missing"),))
-    except FindingError as error:
-        return Told(0, (finding(job.file, error.code, error.message),))
-    except OSError as error:
-        return Told(0, (finding(job.file, "unreadable", f"cannot be read: {error}"),))
+    there = opened(place, job.file)
+    if isinstance(there, Finding):
+        return Told(0, (there,))
+    stream, size = there
     with stream:
         try:
             content = read_content(
@@ -80,17 +102,19 @@ def check(place: Place, job: Job) -> Told:
 
 
 def run_jobs(
-    jobs: Iterator[Job],
+    jobs: Iterator[Asked],
+    look: Callable[[Place, Asked], Found],
     place: Place,
     at_once: int,
     size: int,
-    told: Callable[[Told], None],
+    told: Callable[[Found], None],
     advance: Callable[[int], None],
 ) -> None:
     """Reads files, so many at once; no more than twice as many wait.
 
     Args:
         jobs: The files.
+        look: Reads one of them: `check`, or another function of a module.
         place: Where they are.
         at_once: How many are read beside each other.
         size: Bytes of all of them, about.
@@ -101,17 +125,17 @@ def run_jobs(
         HostError: A process that read files was killed.
     """
 
-    def ended(one: Told) -> None:
+    def ended(one: Found) -> None:
         told(one)
         advance(one.size)
 
     if at_once == 1 or size < _WORTH_PROCESSES:
         for job in jobs:
-            ended(check(place, job))
+            ended(look(place, job))
         return
     with _pool(place, at_once) as pool:
         try:
-            _all(pool, jobs, place, at_once, ended)
+            _all(pool, jobs, look, place, at_once, ended)
         except BrokenProcessPool as error:
             raise HostError(
                 "a process that read the set was killed", hint="Run it again with --jobs 1."
@@ -122,11 +146,16 @@ def run_jobs(
 
 
 def _all(
-    pool: Executor, jobs: Iterator[Job], place: Place, at_once: int, ended: Callable[[Told], None]
+    pool: Executor,
+    jobs: Iterator[Asked],
+    look: Callable[[Place, Asked], Found],
+    place: Place,
+    at_once: int,
+    ended: Callable[[Found], None],
 ) -> None:
-    running: set[Future[Told]] = set()
+    running: set[Future[Found]] = set()
     for job in jobs:
-        running.add(pool.submit(check, place, job))
+        running.add(pool.submit(look, place, job))
         if len(running) >= 2 * at_once:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for one in done:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vpatch.collect.blocks import Block
-from vpatch.collect.content import Shape
+from vpatch.collect.file import Shape
 from vpatch.collect.layout import STATES, tensor_name
 from vpatch.collect.place import Place
 from vpatch.collect.rows import NUMBERS

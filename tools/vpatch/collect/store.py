@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vpatch.collect.blocks import Block, read_blocks
-from vpatch.collect.content import Shape
+from vpatch.collect.file import Shape
 from vpatch.collect.intake import Finished, check_in
 from vpatch.collect.journal import Journal, recover
 from vpatch.collect.layout import (

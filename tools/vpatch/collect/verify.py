@@ -31,7 +31,7 @@ from vpatch.collect.manifest import (
 )
 from vpatch.collect.place import Place
 from vpatch.collect.prompts import read_prompts
-from vpatch.collect.reading import Job, Told, run_jobs
+from vpatch.collect.reading import Job, Told, check, run_jobs
 from vpatch.collect.table import Prompts, Seen, spans
 from vpatch.errors import FindingError, UsageError
 from vpatch.findings import Finding
@@ -84,7 +84,8 @@ def verify(place: Place, progress: Progress, *, jobs: int) -> Verified:
         work.prompts()
         progress.start(f"reading {place.name}", manifest.counts.bytes)
         try:
-            run_jobs(work.jobs(), place, jobs, manifest.counts.bytes, work.told, progress.advance)
+            size = manifest.counts.bytes
+            run_jobs(work.jobs(), check, place, jobs, size, work.told, progress.advance)
         finally:
             progress.done()
         work.names()
@@ -104,7 +105,8 @@ def _opened(place: Place) -> tuple[About, Manifest]:
     if about is None and manifest is None:
         raise UsageError(
             f"{place.name} is no set: it has no {ABOUT}",
-            hint="Name the folder that vpatch collect --out wrote.",
+            hint="Name the folder that vpatch collect --out wrote, or that of a server's "
+            "--hidden-states-collection.",
             code="no-set",
         )
     if manifest is None:

@@ -32,7 +32,8 @@ from vpatch.smoke.releases import facts_of
 from vpatch.smoke.run import Children
 from vpatch.smoke.wheels import installed_subject
 from vpatch.talk import ConsoleTally
-from vpatch.verbs.collect_verify import report, size
+from vpatch.verbs.collect_shown import size
+from vpatch.verbs.collect_verify import report
 
 _HUB_NAME = re.compile(r"[\w][\w.-]{0,95}/[\w][\w.-]{0,95}")
 # A user's own run of a user's own model: what is set for vLLM counts.

@@ -1,4 +1,4 @@
-"""``vpatch collect --verify``: is a set of hidden states complete?"""
+"""``vpatch collect --verify``: is a set of hidden states complete, is a server's file whole?"""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from vpatch.collect.lines import Failed
 from vpatch.collect.place import Place, place_of
 from vpatch.collect.reading import usual_jobs
 from vpatch.collect.verify import Verified, verify
-from vpatch.findings import Finding
+from vpatch.collect.verify_served import is_served
 from vpatch.progress import Progress
 from vpatch.report import Report, lines, plain
-
-_SHOWN = 20
+from vpatch.verbs import collect_served
+from vpatch.verbs.collect_shown import finding_lines, size
 
 
 def run(text: str, progress: Progress, jobs: int | None) -> Report:
-    """Proves the set complete. Exit 1: something is wrong with it."""
+    """Proves the set complete, or a server's files whole. Exit 1: something is wrong."""
     place = place_of(text)
+    if is_served(place):
+        return collect_served.report(place, progress, jobs)
     return report(place, progress, jobs, {})
 
 
@@ -40,6 +42,7 @@ def _data(place: Place, found: Verified, seconds: float) -> dict[str, Any]:
     shape = found.manifest.shape
     return {
         "set": place.name,
+        "kind": "set",
         "complete": not found.by_code,
         **asdict(found.counts),
         "target": found.about.target,
@@ -63,23 +66,16 @@ def _failure(one: Failed) -> dict[str, Any]:
 
 
 def _text(place: Place, found: Verified, seconds: float) -> RenderableType:
-    shown = found.findings[:_SHOWN]
-    hidden = found.by_code.total() - len(shown)
     failed = [
         plain(f"sample {one.number}{_called(one)} failed: {one.reason}") for one in found.failed
     ]
     unnamed = found.counts.failed - len(failed)
     return lines(
-        *(plain(_line(one)) for one in shown),
-        plain(f"and {hidden} more findings: --json lists more") if hidden else None,
+        *finding_lines(found.findings, found.by_code.total()),
         *failed,
         plain(f"and {unnamed} more failed") if unnamed > 0 else None,
         plain(_summary(place, found, seconds)),
     )
-
-
-def _line(one: Finding) -> str:
-    return f"{one.place}: {one.message} [{one.code}]"
 
 
 def _called(one: Failed) -> str:
@@ -98,12 +94,3 @@ def _summary(place: Place, found: Verified, seconds: float) -> str:
         f"{counts.rows} rows{of}, layers {', '.join(map(str, found.about.layers))}{norm}, "
         f"{size(counts.bytes)} in {counts.files} files, {seconds:.1f} s"
     )
-
-
-def size(count: float) -> str:
-    """Bytes as people say them."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:  # noqa: PLR2004
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
