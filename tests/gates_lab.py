@@ -22,8 +22,13 @@ class ModelConfig:
         return self.model_arch_config.total_num_hidden_layers
 """,
     "config/vllm.py": """
+from vllm.config.parallel import ParallelConfig
+
+
 class VllmConfig:
     model_config: object = None
+    parallel_config: ParallelConfig | None = None
+    speculative_config: object = None
 """,
     "config/speculative.py": """
 from pydantic import model_validator

@@ -213,3 +213,26 @@ def test_command_refuses_two_subjects(tmp_path: Path, capsys: pytest.CaptureFixt
     code, said = _json(capsys, "check", "v0.17.1", "--tree", str(tmp_path))
     assert code == 2
     assert "exclude each other" in str(said["error"])
+
+
+@pytest.mark.parametrize(
+    ("code", "wrong"),
+    [
+        ("vllm_config.parallel_config.pipeline_parallel_size", ""),
+        ("vllm_config.parallel_config.stages", "'ParallelConfig' object has no attribute 'stages'"),
+        ("vllm_config.lora_config", "'VllmConfig' object has no attribute 'lora_config'"),
+        ("self.parallel_config.stages", "'ParallelConfig' object has no attribute 'stages'"),
+        ("hasattr(vllm_config, 'lora_config') and vllm_config.lora_config", ""),
+        ("vllm_config.model_config.anything", ""),  # no class says what it is
+        ("other.parallel_config.stages", ""),
+    ],
+)
+def test_fields_of_the_config_are_those_of_its_classes(
+    tmp_path: Path, code: str, wrong: str
+) -> None:
+    line = "        self.model = None\n"
+    file = "v1/worker/gpu_model_runner.py"
+    checked = gates_lab.check(tmp_path, {file: (line, f"{line}        self.seen = {code}\n")})
+    (found,) = (each.found for each in checked.verdicts if each.gate.name == "config-fields")
+    assert found.word == ("fail" if wrong else "pass")
+    assert found.error == (f"AttributeError: {wrong}" if wrong else "")

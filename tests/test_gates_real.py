@@ -12,6 +12,7 @@ import gates_trees
 from gates_trees import Trees
 from vpatch.gates.check import Checked, check_tree
 from vpatch.patches.repo import pinned, pinned_tags
+from vpatch.upstream.mirror import Mirror
 
 pytestmark = pytest.mark.network
 
@@ -131,6 +132,37 @@ def test_norms_in_eagle_config(trees: Trees, tag: str, options: list[str]) -> No
         "\n\ndef _of_both(",
     )
     assert _found(check_tree(alone), "drafter-norms")[0] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("tag", "file", "field", "said"),
+    [
+        ("v0.17.1", "compilation", "enable_sp", "self.compilation_config.pass_config.enable_sp"),
+        ("v0.33.0", "scheduler", "max_num_batched_tokens", "max_num_batched_tokens"),
+        ("v0.33.0", "vllm", "compilation_config", "vllm_config.compilation_config"),
+    ],
+)
+def test_a_field_of_the_config_that_is_gone(
+    trees: Trees, tag: str, file: str, field: str, said: str
+) -> None:
+    whole = trees(tag, patched=True)
+    assert _found(check_tree(whole), "config-fields")[0] == "pass"
+    less = gates_trees.changed(whole, f"vllm/config/{file}.py", f"    {field}:", "    renamed:")
+    checked = check_tree(less)
+    word, when, text = _found(checked, "config-fields")
+    assert (word, when) == ("fail", _CLASS)
+    assert f"object has no attribute '{field}'" in text
+    (found,) = (each.found for each in checked.verdicts if each.gate.name == "config-fields")
+    assert any(said in line.text for line in found.evidence)
+
+
+@pytest.mark.nightly
+def test_every_field_that_a_release_reads_is_there(trees: Trees, release_cache: Path) -> None:
+    imported = Mirror.open(release_cache).imported()
+    assert imported
+    for release in imported:
+        checked = check_tree(trees(release.tag))
+        assert _found(checked, "config-fields")[0] == "pass", release.tag
 
 
 def test_a_release_takes_less_than_a_second(trees: Trees) -> None:

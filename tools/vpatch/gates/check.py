@@ -12,6 +12,7 @@ from vpatch.gates import (
     drafter,
     drafting,
     extraction,
+    fields,
     handed,
     ids,
     interface,
@@ -52,6 +53,7 @@ GATES: tuple[Gate, ...] = (
     *collection.OPTIONS,
     *protocol.GATES,
     *names.GATES,
+    *fields.GATES,
     *words.GATES,
     *torch_module.GATES,
 )
@@ -123,5 +125,5 @@ def _check(
     is_default = subject.runner == subject.default_runner
     checked = Checked(tree.name, subject.runner, is_default, verdicts)
     if not keep:
-        modules.clear()  # what values and runs refer to in circles would hold them
+        subject.forget()
     return checked

@@ -135,6 +135,13 @@ class Program:
         parsed = (one for one in self._modules.values() if one is not None)
         return {blob: one for one in parsed if (blob := self.tree.blob(one.path))}
 
+    def forget(self) -> None:
+        """Takes its modules and classes apart; nothing of it can be asked any more."""
+        for part in (*self._modules.values(), *self.made.values()):
+            getattr(part, "__dict__", {}).clear()
+        self._modules.clear()
+        self.made.clear()
+
     def module(self, dotted: str) -> Module | None:
         """A module by its dotted name; None where the tree has none."""
         if dotted not in self._modules:

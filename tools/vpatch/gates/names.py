@@ -89,7 +89,9 @@ def _is_there(program: Program, imported: Imported) -> bool:
 
 
 def _defines(data: bytes, name: bytes) -> bool:
-    """Whether a class or a function of this name begins a line."""
+    """Whether a class, a function or a value of this name begins a line."""
+    if b"\n%s = " % name in data:
+        return True
     for kind in (b"\nclass ", b"\ndef ", b"\nasync def "):
         at = data.find(kind + name)
         while at >= 0:
