@@ -161,3 +161,60 @@ def test_nothing_of_vllm_or_torch_is_imported() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], check=False, env=dict(os.environ))
     assert ran.returncode == 0
+
+
+def test_a_config_alone_tells_what_it_tells(tmp_path: Path) -> None:
+    target = write(tmp_path / "target", TARGET)
+    drafter = write(tmp_path / "drafter", LLAMA)
+    asked = ("--target", str(target), "--drafter", str(drafter))
+    code, found = run(*asked, "--tag", "v0.33.0")
+    assert (code, found["verdict"], found["as_given"], found["error"]) == (
+        1, "unknown", "unknown", None,
+    )  # fmt: skip
+    assert [one.partition(" for ")[0] for one in found["unknown"]] == [
+        "the shape of its fc",
+        "whether it has a d2t",
+        "whether it has embeddings and an lm_head of its own",
+        "whether every weight has a place, and every place a weight",
+    ]
+    assert found["ids"]["taken"] == [2, 20, 50]
+    assert found["facts"]["aux states"].endswith("its checkpoint's is not known")
+    assert found["memory"]["weights"] is None
+    told = CliRunner().invoke(
+        cli, ["preflight", *asked, "--tag", "v0.33.0"], obj=Run("preflight", as_json=False)
+    )
+    assert "put the drafter's safetensors files" in told.output
+    assert "verdict: works" not in told.output
+
+
+def test_what_a_config_alone_gets_wrong_is_told(tmp_path: Path) -> None:
+    target = write(tmp_path / "target", TARGET)
+    drafter = write(tmp_path / "drafter", {**LLAMA, "eagle_config": {IDS: [2, 20, 99]}})
+    asked = ("--target", str(target), "--drafter", str(drafter))
+    code, found = run(*asked, "--tag", "v0.33.0")
+    assert (code, found["verdict"], found["when"]) == (1, "error", "config")
+    assert found["unknown"]
+
+
+@pytest.mark.parametrize(
+    ("tag", "release"), [("v0.33.0", "v0.33.0"), ("v0.28.0", "v0.26.0"), ("v0.31.0", "v0.32.0")]
+)
+def test_where_the_patched_release_is_to_be_had(
+    tmp_path: Path, folders: tuple[str, ...], tag: str, release: str
+) -> None:
+    ids = {**LLAMA, "eagle_config": {IDS: [2, 20, 50], NUMBERING: "layer-input"}}
+    write(tmp_path / "drafter", ids, weights_of(LLAMA))
+    code, found = run(*folders, "--tag", tag, "--unpatched", "--runner", "v2")
+    assert (code, found["verdict"]) == (1, "wrong-result")
+    assert found["patched_release"] == {
+        "release": release, "command": f"./build.sh {release}", "verdict": "works", "options": [],
+    }  # fmt: skip
+    code, found = run(*folders, "--tag", release, "--runner", "v2")
+    assert (code, found["verdict"], found["patched_release"]) == (0, "works", None)
+
+
+def test_where_no_patched_release_helps(tmp_path: Path, folders: tuple[str, ...]) -> None:
+    write(tmp_path / "drafter", {**LLAMA, "eagle_config": {IDS: [2, 20, 99]}}, weights_of(LLAMA))
+    code, found = run(*folders, "--tag", "v0.28.0", "--unpatched")
+    assert code == 1
+    assert found["patched_release"] is None

@@ -144,7 +144,8 @@ def test_what_a_hub_refuses(
 def test_no_weights_file(hub: HubServer, preflight: Asked) -> None:
     del hub.files[DRAFTER, "model.safetensors"]
     code, found = preflight()
-    assert (code, found["error"]["code"]) == (2, "no-weights")
+    assert (code, found["verdict"], found["error"]) == (1, "unknown", None)
+    assert "the shape of its fc" in found["unknown"]
 
 
 def test_server_without_ranges_sends_no_weights(hub: HubServer, preflight: Asked) -> None:

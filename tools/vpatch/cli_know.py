@@ -13,6 +13,7 @@ from vpatch.cli_run import (
     json_option,
     repo_of,
     repo_option,
+    repo_or_none,
     series_option,
     source_options,
     upstream_of,
@@ -90,7 +91,7 @@ def preflight(
         speculative=speculative_config,
     )
     needs_pin = tag is not None and not unpatched
-    run.finish(verb.run(wish, repo_of(repo) if needs_pin else None))
+    run.finish(verb.run(wish, repo_of(repo) if needs_pin else repo_or_none(repo)))
 
 
 @click.command(short_help="What a vLLM will do, from its source.")
@@ -216,13 +217,6 @@ def explain(run: Run, error_text: Sequence[str], repo: Path | None) -> None:
     unpatched releases are known to say: fixed parts exactly, whatever is filled in between. Exit 1
     where nothing has this text.
     """
-    from vpatch.errors import UsageError
     from vpatch.verbs import explain as verb
 
-    try:
-        folder = repo_of(repo)
-    except UsageError:
-        if repo is not None:
-            raise
-        folder = None  # in a container that has no repository: what it would add is left out
-    run.finish(verb.run(" ".join(error_text), folder))
+    run.finish(verb.run(" ".join(error_text), repo_or_none(repo)))

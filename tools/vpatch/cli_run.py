@@ -75,6 +75,18 @@ def repo_of(folder: Path | None) -> Path:
     return find_repo(Path.cwd(), folder)
 
 
+def repo_or_none(folder: Path | None) -> Path | None:
+    """The folder that holds ``patches/``; None where nobody named one and there is none."""
+    from vpatch.errors import UsageError
+
+    try:
+        return repo_of(folder)
+    except UsageError:
+        if folder is not None:
+            raise
+        return None  # in a container: what a repository would add is left out
+
+
 def json_option(command: Command) -> Command:
     """``--json``: read from the command line before click parses it, so that errors obey it."""
     option = click.option(

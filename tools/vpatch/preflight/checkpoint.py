@@ -47,7 +47,8 @@ class Checkpoint:
         name: As the user gave it.
         local: Whether it is a folder; of those vLLM reads more before it loads them.
         config: Its config.json.
-        tensors: By name; empty where the headers were not asked for.
+        tensors: By name; empty where the headers were not asked for, or where there are none.
+        weighed: Whether it has safetensors files; True where they were not asked for.
         tokenizer: sha256 of its tokenizer files by name; of a local folder only.
         read: How many bytes were read.
         beside: Of a local folder, in order: safetensors files that its index does not name, up to
@@ -61,6 +62,7 @@ class Checkpoint:
     tokenizer: Mapping[str, str]
     read: int
     beside: tuple[Beside, ...] = ()
+    weighed: bool = True
 
 
 class Source(Protocol):
@@ -163,9 +165,13 @@ def _read(name: str, source: Source, *, local: bool, weights: bool) -> Checkpoin
             hint="Name a folder or a repository with config.json and safetensors files.",
             code="no-checkpoint",
         )
-    headers = {file: _header(counted, file) for file in _files(counted)} if weights else {}
-    tensors = _tensors(counted, headers) if weights else {}
-    beside = tuple(_beside(counted, headers)) if weights and local else ()
+    if not weights:
+        return Checkpoint(name, local, config, {}, {}, counted.bytes)
+    headers = {file: _header(counted, file) for file in _files(counted)}
+    if not headers:
+        return Checkpoint(name, local, config, {}, {}, counted.bytes, weighed=False)
+    tensors = _tensors(counted, headers)
+    beside = tuple(_beside(counted, headers)) if local else ()
     return Checkpoint(name, local, config, tensors, {}, counted.bytes, beside)
 
 
@@ -217,18 +223,13 @@ def _size(counted: _Counted, file: str) -> int | None:
 
 
 def _files(counted: _Counted) -> tuple[str, ...]:
+    """Its safetensors files; none where it has a config alone, or weights of another format."""
     index = counted.json(INDEX)
     if index is not None:
         return files_of(index, f"{counted.name}/{INDEX}")
     listed = counted.source.names()
     if listed is None:
         listed = (SINGLE,) if counted.read(SINGLE, 0, 1) is not None else ()
-    if not listed:
-        raise UsageError(
-            f"{counted.name} has no safetensors files",
-            hint="Only their headers are read; other formats of weights are not known here.",
-            code="no-weights",
-        )
     return listed
 
 

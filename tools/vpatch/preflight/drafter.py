@@ -78,6 +78,7 @@ class Drafter:
         kind: Whose layer it has.
         ids: By place, as written; places that have none are left out.
         beside: Files of its folder that the checkpoint's index does not name, up to `fc`'s.
+        weighed: Whether it has safetensors files: without, nothing is known of its weights.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Drafter:
     special: Mapping[str, Any]
     dtype: str
     beside: tuple[Beside, ...] = ()
+    weighed: bool = True
 
     def with_config(self, config: Mapping[str, Any]) -> Drafter:
         """The same drafter, as a release that puts its config together so has it."""
@@ -223,6 +225,7 @@ def read_drafter(checkpoint: Checkpoint) -> Drafter:
         special=special_tokens(config),
         dtype=dtype_of(config) or "bfloat16",
         beside=checkpoint.beside,
+        weighed=checkpoint.weighed,
     )
 
 

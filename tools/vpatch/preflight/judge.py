@@ -19,7 +19,21 @@ def judge(case: Case) -> Verdict:
     # Behind another method wait the problems of this one.
     stages = (method, at_config, at_load)
     found = tuple(chain.from_iterable(stage.problems(case) for stage in stages))
-    return Verdict(found, tuple(_facts(case)), tuple(_notes(case)))
+    return Verdict(found, tuple(_facts(case)), tuple(_notes(case)), _unknown(case))
+
+
+def _unknown(case: Case) -> tuple[str, ...]:
+    """What only weights tell, of a drafter that has none."""
+    drafter = case.drafter
+    if drafter.weighed:
+        return ()
+    reduced = drafter.draft_vocab != drafter.vocab
+    return (
+        *(["the shape of its fc"] * drafter.uses_aux),
+        "whether it has a d2t" + " for its reduced vocabulary" * reduced,
+        "whether it has embeddings and an lm_head of its own",
+        "whether every weight has a place, and every place a weight",
+    )
 
 
 def _facts(case: Case) -> Iterator[Fact]:
@@ -58,7 +72,8 @@ def _layers(case: Case) -> Iterator[Fact]:
         f"{_list([each - 1 for each in case.taken])} (outputs)",
     )
     fc = drafter.weight("fc.weight")
-    shape = "no fc in its checkpoint" if fc is None else f"its checkpoint's is {list(fc.shape)}"
+    none = "no fc in its checkpoint" if drafter.weighed else "its checkpoint's is not known"
+    shape = none if fc is None else f"its checkpoint's is {list(fc.shape)}"
     states = states_of(drafter, case.target.hidden)
     of = "" if fc is None or states is None else f": {states} of the target's states"
     yield Fact(
@@ -84,7 +99,8 @@ def _vocabularies(case: Case) -> str:
     if drafter.draft_vocab == drafter.vocab:
         return f"{drafter.vocab}: {whole}; drafts from all of it"
     table = drafter.weight("d2t")
-    mapped = "no d2t" if table is None else f"d2t {list(table.shape)} (its values are not read)"
+    none = "no d2t" if drafter.weighed else "whether it has a d2t is not known"
+    mapped = none if table is None else f"d2t {list(table.shape)} (its values are not read)"
     return f"{drafter.vocab}: {whole}; drafts from {drafter.draft_vocab}, {mapped}"
 
 
@@ -136,8 +152,9 @@ def _memory(case: Case) -> str:
     found = memory_of(case)
     ranks = case.parallel.tensor
     where = f"each of {ranks} ranks" if ranks > 1 else "one rank"
+    weights = told(found.weights) if case.drafter.weighed else "an unknown number"
     return (
-        f"{told(found.weights)} of weights, {told(found.cache)} of KV cache a token, "
+        f"{weights} of weights, {told(found.cache)} of KV cache a token, "
         f"{told(found.buffers)} of buffers at {STEP_TOKENS} tokens a step; on {where}"
     )
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Outcome = Literal["works", "wrong-result", "error"]
-Word = Literal["works", "works-with", "wrong-result", "error"]
+Outcome = Literal["works", "wrong-result", "error", "unknown"]
+Word = Literal["works", "works-with", "wrong-result", "error", "unknown"]
 When = Literal["config", "load", "first-step", "never"]
 
 SPECULATIVE = "--speculative-config"
@@ -95,11 +95,13 @@ class Verdict:
             a user gets.
         facts: What was looked at.
         notes: What is not certain, or worth a word.
+        unknown: What could not be looked at: where nothing else is wrong, nobody knows.
     """
 
     problems: tuple[Problem, ...]
     facts: tuple[Fact, ...]
     notes: tuple[str, ...] = field(default=())
+    unknown: tuple[str, ...] = field(default=())
 
     @property
     def first(self) -> Problem | None:
@@ -110,23 +112,32 @@ class Verdict:
     @property
     def as_given(self) -> Outcome:
         """What comes of the command as it was given."""
-        return "works" if self.first is None else self.first.effect
+        if self.first is None:
+            return "unknown" if self.unknown else "works"
+        return self.first.effect
 
     @property
     def word(self) -> Word:
         """The same, or that an option of this release makes it work."""
         if self.first is None:
-            return "works"
-        options = [one.remedy for one in self.problems]
-        if all(remedy is not None and remedy.kind == "option" for remedy in options):
-            return "works-with"
+            return "unknown" if self.unknown else "works"
+        if self._helped:
+            return "unknown" if self.unknown else "works-with"
         return self.first.effect
 
     @property
+    def _helped(self) -> bool:
+        """Whether an option of this release mends each problem."""
+        remedies = [one.remedy for one in self.problems]
+        return bool(remedies) and all(
+            remedy is not None and remedy.kind == "option" for remedy in remedies
+        )
+
+    @property
     def options(self) -> tuple[str, ...]:
-        """The options that make it work."""
+        """The options that make it work, as far as that is known."""
         found = (one.remedy.text for one in self.problems if one.remedy is not None)
-        return _together(dict.fromkeys(found)) if self.word == "works-with" else ()
+        return _together(dict.fromkeys(found)) if self._helped else ()
 
 
 def _together(options: Iterable[str]) -> tuple[str, ...]:

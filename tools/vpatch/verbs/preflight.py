@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +22,9 @@ from vpatch.preflight.drafter import read_drafter
 from vpatch.preflight.installed import version_of_python
 from vpatch.preflight.judge import judge
 from vpatch.preflight.memory import STEP_TOKENS, memory_of
-from vpatch.preflight.mends import NONE, Mends, of_series, of_tree
-from vpatch.preflight.releases import NEWEST, Runner, facts_of
+from vpatch.preflight.mends import ALL, NONE, Mends, of_series, of_tree
+from vpatch.preflight.patched import Patched, patched_release
+from vpatch.preflight.releases import NEWEST, PATCHED, Runner, facts_of
 from vpatch.preflight.speculators import IDS, NUMBERING
 from vpatch.preflight.strictjson import read_object
 from vpatch.preflight.target import read_target
@@ -37,7 +38,14 @@ _WORDS: Mapping[str, str] = {
     "works-with": "works with an option",
     "wrong-result": "wrong result without an error",
     "error": "error",
+    "unknown": "unknown: its weights are not there",
 }
+
+
+_ADD = (
+    "put the drafter's safetensors files (and model.safetensors.index.json) beside its "
+    "config.json: only their headers are read, other formats of weights are not known here"
+)
 
 
 @dataclass(frozen=True)
@@ -71,9 +79,28 @@ def run(wish: Wish, repo: Path | None) -> Report:
     drafter = read_checkpoint(wish.drafter, weights=True)
     case = Case(read_target(target), read_drafter(drafter), release, wish.parallel, options)
     verdict = judge(case)
-    data = {**_data(case, verdict), "read_bytes": target.read + drafter.read}
+    asks = not release.patched and verdict.word in ("wrong-result", "error")
+    mended = _mended(wish, case, repo) if asks else None
+    data = {
+        **_data(case, verdict),
+        "patched_release": None if mended is None else mended.as_dict(),
+        "read_bytes": target.read + drafter.read,
+    }
     code = 0 if verdict.word == "works" else 1
-    return Report("preflight", data, _text(verdict, release.version > NEWEST), code)
+    none = "no patched release makes it work as it stands"
+    where = [f"patched: {none if mended is None else mended.said}"] if asks else []
+    return Report("preflight", data, _text(verdict, release.version > NEWEST, where), code)
+
+
+def _mended(wish: Wish, case: Case, repo: Path | None) -> Patched | None:
+    """Where a patched release is to be had that does better."""
+    # In a container there is no repository: then the pins are those that preflight knows.
+    pins = [f"v{each}" for each in PATCHED] if repo is None else pinned_tags(repo)
+
+    def mends_of(tag: str) -> Mends:
+        return ALL if repo is None else of_series(existing_series(repo, tag))
+
+    return patched_release(case, wish.runner, pins, mends_of)
 
 
 def _release(wish: Wish, repo: Path | None) -> tuple[Version, bool]:
@@ -181,13 +208,14 @@ def _data(case: Case, verdict: Verdict) -> dict[str, Any]:
             "trained": None if case.believed is None else list(case.believed),
         },
         "memory": {
-            "weights": memory.weights,
+            "weights": memory.weights if case.drafter.weighed else None,
             "kv_cache_per_token": memory.cache,
             "buffers": memory.buffers,
             "step_tokens": STEP_TOKENS,
         },
         "problems": [one.as_dict() for one in verdict.problems],
         "facts": {fact.name: fact.said for fact in verdict.facts},
+        "unknown": list(verdict.unknown),
         "notes": list(verdict.notes),
     }
 
@@ -197,7 +225,7 @@ def _hint(verdict: Verdict) -> str:
     return "" if first is None or first.remedy is None else first.remedy.text
 
 
-def _text(verdict: Verdict, newer: bool) -> RenderableType:
+def _text(verdict: Verdict, newer: bool, where: Sequence[str]) -> RenderableType:
     rows = [(fact.name, fact.said) for fact in verdict.facts]
     first = verdict.first
     said: list[RenderableType] = [plain(f"note: {note}") for note in verdict.notes]
@@ -211,6 +239,10 @@ def _text(verdict: Verdict, newer: bool) -> RenderableType:
             said.append(plain(f"  helps: {first.remedy.text}"))
         behind = [one for one in verdict.problems if one is not first]
         said += [plain(f"behind it: {one.check}: {one.why}") for one in behind]
+    said += [plain(f"unknown: {one}") for one in verdict.unknown]
+    if verdict.unknown:
+        said.append(plain(f"  -> {_ADD}"))
+    said += [plain(line) for line in where]
     word = Text(f"verdict: {_WORDS[verdict.word]}", style="bold")
     for option in verdict.options:
         word.append(f": {option}", style="not bold")
