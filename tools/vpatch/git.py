@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from git.cmd import Git as GitPython
 
 from vpatch.errors import HostError
+from vpatch.scratch import scratch_folder
 
 IDENTITY_NAME = "vpatch"
 IDENTITY_EMAIL = "vpatch@localhost"
@@ -174,8 +174,8 @@ class Git:
     @contextmanager
     def temporary_index(self) -> Iterator[Git]:
         """The same repository with an empty index of its own, gone afterwards."""
-        with tempfile.TemporaryDirectory(prefix="vpatch-index-") as folder:
-            yield Git(self.git_dir, work_tree=self.work_tree, index=Path(folder) / "index")
+        with scratch_folder("index") as folder:
+            yield Git(self.git_dir, work_tree=self.work_tree, index=folder / "index")
 
     def read_blobs(self, names: Iterable[str]) -> dict[str, bytes]:
         """Contents of blobs, in one process.

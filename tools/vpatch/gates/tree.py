@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from vpatch.errors import HostError, UsageError
 from vpatch.git import Git
+from vpatch.scratch import scratch_folder
 
 PACKAGE = "vllm"
 MAX_FILE = 8 * 2**20
@@ -240,7 +240,7 @@ def of_installation(python: str) -> Tree:
             code="no-python",
         )
     try:
-        with tempfile.TemporaryDirectory(prefix="vpatch-") as empty:
+        with scratch_folder("find") as empty:
             done = subprocess.run(
                 [Path(found).absolute(), "-c", _FIND],  # a link as it is: it names an environment
                 cwd=empty,

@@ -5,10 +5,8 @@ What does not come through the mail whole is refused, by the commit: nothing is 
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from vpatch.errors import UsageError
 from vpatch.findings import Finding, FindingsError
@@ -22,6 +20,7 @@ from vpatch.patches.commit_object import (
 )
 from vpatch.patches.mbox import Mail, strip_space
 from vpatch.patches.patch import Patch
+from vpatch.scratch import scratch_folder
 
 # Everything that a setting could change is said, so that every git says the same.
 DIFF_OPTIONS = (
@@ -158,12 +157,17 @@ def linear(git: Git, base: str, head: str) -> list[str]:
 
 
 def _mails(git: Git, base: str, head: str, count: int) -> list[bytes]:
-    with tempfile.TemporaryDirectory(prefix="vpatch-mails-") as folder:
+    with scratch_folder("mails") as folder:
         git.run(
-            "format-patch", "--quiet", *_FORMAT, "--output-directory", folder, f"{base}..{head}"
+            "format-patch",
+            "--quiet",
+            *_FORMAT,
+            "--output-directory",
+            str(folder),
+            f"{base}..{head}",
         )
         # NNNN-subject.patch: by number, which grows a fifth digit if it has to.
-        paths = sorted(Path(folder).iterdir(), key=lambda path: int(path.name.split("-")[0]))
+        paths = sorted(folder.iterdir(), key=lambda path: int(path.name.split("-")[0]))
         mails = [path.read_bytes() for path in paths]
     if len(mails) != count:
         raise ValueError(f"git format-patch made {len(mails)} mails of {count} commits")
@@ -218,8 +222,8 @@ def _lost(git: Git, commit: Commit) -> Iterator[str]:
 
 
 def _as_git_am_reads(git: Git, raw: bytes) -> dict[str, object]:
-    with tempfile.TemporaryDirectory(prefix="vpatch-mail-") as folder:
-        message, diff = Path(folder) / "message", Path(folder) / "patch"
+    with scratch_folder("mail") as folder:
+        message, diff = folder / "message", folder / "patch"
         told = git.output("mailinfo", "--no-scissors", str(message), str(diff), stdin=raw)
         body = message.read_bytes().decode("utf-8", "surrogateescape")
     lines = told.decode("utf-8", "surrogateescape").split("\n")

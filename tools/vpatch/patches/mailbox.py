@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from dataclasses import dataclass
 from email import message_from_bytes, policy
-from pathlib import Path
 
 from vpatch.errors import FindingError
 from vpatch.findings import Finding, FindingsError
 from vpatch.git import Git
 from vpatch.patches.draft import Draft, as_git_names, diff_of, notes_on
 from vpatch.patches.mbox import lost_prefix, strip_space
+from vpatch.scratch import scratch_folder
 
 _START = re.compile(rb"\s*(?:From |[!-9;-~]+:)")
 _NUMBER = re.compile(r"\[[^\]]*PATCH[^\]]*?\b(\d+)/(\d+)\s*\]")
@@ -73,10 +72,10 @@ def read_mailbox(git: Git, data: bytes, name: str) -> Mailbox:
 def _split(git: Git, data: bytes, name: str) -> list[bytes]:
     if not data.strip():
         raise _no_mailbox(name, "it is empty")
-    with tempfile.TemporaryDirectory(prefix="vpatch-mails-") as folder:
-        box = Path(folder) / "mbox"
+    with scratch_folder("mails") as folder:
+        box = folder / "mbox"
         box.write_bytes(data)
-        parts = Path(folder) / "mails"
+        parts = folder / "mails"
         parts.mkdir()
         options = ("-b", "--keep-cr", f"-o{parts}")
         output = git.run("mailsplit", *options, "--", str(box), ok=(0, 1, 128))
@@ -96,8 +95,8 @@ def _no_mailbox(name: str, why: str) -> FindingError:
 
 def _read(git: Git, mail: bytes, origin: str) -> _Numbered:
     mail = _without_transport(mail)
-    with tempfile.TemporaryDirectory(prefix="vpatch-mail-") as folder:
-        message, patch = Path(folder) / "message", Path(folder) / "patch"
+    with scratch_folder("mail") as folder:
+        message, patch = folder / "message", folder / "patch"
         files = (str(message), str(patch))
         output = git.run("mailinfo", "--no-scissors", *files, stdin=mail, ok=(0, 1, 128))
         if output.status:

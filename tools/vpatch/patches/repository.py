@@ -7,7 +7,6 @@ refs would have a say. A scratch repository reads their objects instead.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from vpatch.errors import HostError, UsageError
 from vpatch.git import Git
+from vpatch.scratch import scratch_folder
 
 _UNFINISHED = {
     "rebase-merge": "a rebase",
@@ -99,8 +99,8 @@ class Repository:
         ]
         if not told:
             return []
-        with tempfile.TemporaryDirectory(prefix="vpatch-index-") as folder:
-            index = Path(folder) / "index"
+        with scratch_folder("index") as folder:
+            index = folder / "index"
             fresh = Git(self.git_dir, work_tree=self.work_tree, index=index, user_config=True)
             fresh.run("read-tree", "HEAD")
             fresh.run(*_LINE_ENDS, "update-index", "-q", "--refresh", ok=(0, 1))
@@ -145,8 +145,8 @@ def scratch_repository(*lenders: Path) -> Iterator[Git]:
     Raises:
         HostError: git failed, or a lender's objects are of another kind.
     """
-    with tempfile.TemporaryDirectory(prefix="vpatch-scratch-") as folder:
-        git = Git(Path(folder) / "scratch.git")
+    with scratch_folder("scratch") as folder:
+        git = Git(folder / "scratch.git")
         git.git_dir.mkdir()
         git.run("init", "--quiet", "--bare", "--template=", "--object-format=sha1")
         info = git.git_dir / "objects" / "info"

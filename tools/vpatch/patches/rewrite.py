@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from vpatch.patches.pin import PIN, Pin
 from vpatch.patches.pinning import make_pin
 from vpatch.patches.series import LISTING, Series, lint
 from vpatch.patches.swap import Content, Replacement
+from vpatch.scratch import scratch_folder
 from vpatch.upstream.mirror import Release
 
 if TYPE_CHECKING:
@@ -138,8 +138,8 @@ def _read_again(
     tolerated: Collection[str],
     birth: Birth | None,
 ) -> Series:
-    with tempfile.TemporaryDirectory(prefix="vpatch-series-") as scratch:
-        place = Path(scratch) / tag
+    with scratch_folder("series") as scratch:
+        place = scratch / tag
         place.mkdir()
         for name, data in files.items():
             (place / name).write_bytes(data)

@@ -7,10 +7,8 @@ the mail has to say the same. The tree is of no matter here, so no release is ne
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Sequence
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 
 from vpatch.errors import HostError
 from vpatch.findings import Finding, FindingsError
@@ -18,6 +16,7 @@ from vpatch.git import Git
 from vpatch.patches.form import is_date
 from vpatch.patches.mbox import Mail, read_mail
 from vpatch.patches.patch import Patch
+from vpatch.scratch import scratch_folder
 
 _MAIL = re.compile(rb"^From 0{40} ", re.MULTILINE)
 _FORMAT = ("--stdout", "--always", "--zero-commit", "--no-signature", "--no-stat", "--root")
@@ -33,8 +32,8 @@ def lost_on_the_way(patches: Sequence[Patch]) -> tuple[Finding, ...]:
     chosen = [patch for patch in patches if _can_be_committed(patch)]
     if not chosen:
         return ()
-    with tempfile.TemporaryDirectory(prefix="vpatch-lint-") as folder:
-        git = Git(Path(folder))
+    with scratch_folder("lint") as folder:
+        git = Git(folder)
         git.run("init", "--quiet", "--bare", "--template=")
         git.run("fast-import", "--quiet", stdin=b"".join(map(_commit, chosen)))
         written = git.output("format-patch", *_FORMAT, "refs/heads/series")

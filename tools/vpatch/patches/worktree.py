@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from vpatch.git import Git
 from vpatch.patches.apply import SET_ASIDE, Applied
 from vpatch.patches.series import Series
 from vpatch.patches.swap import making, tidy
+from vpatch.scratch import scratch_folder
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,8 @@ def _commit_patches(git: Git, applied: Applied, series: Series) -> None:
     chosen = [patch for patch in series.patches if patch.file not in skipped]
     if not (applied.patches and chosen):
         return
-    with tempfile.TemporaryDirectory(prefix="vpatch-am-") as folder:
-        mails = [Path(folder) / patch.file for patch in chosen]
+    with scratch_folder("am") as folder:
+        mails = [folder / patch.file for patch in chosen]
         for mail, patch in zip(mails, chosen, strict=True):
             mail.write_bytes(patch.raw)
         git.run("am", "--quiet", "--committer-date-is-author-date", *map(str, mails))

@@ -9,10 +9,8 @@ out behind a conflict is to look at, not to keep.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from vpatch.git import Git
 from vpatch.patches.apply import is_set_aside
@@ -26,6 +24,7 @@ from vpatch.rebase.model import Carried, Choices, Conflicted, Entry, Files, How
 from vpatch.rebase.moves import Move, find_moves
 from vpatch.rebase.snapshot import Snapshot
 from vpatch.rebase.steps import Step
+from vpatch.scratch import scratch_folder
 
 
 @dataclass(frozen=True)
@@ -100,10 +99,10 @@ def tried(
     paths = {path for step in steps for path in step.patch.paths}
     moves = find_moves(git, base, target.files, sorted(paths))
     target.files.read_ahead({moves[path].new if path in moves else path for path in paths})
-    with tempfile.TemporaryDirectory(prefix="vpatch-merge-") as folder:
+    with scratch_folder("merge") as folder:
         places = {path: moves[path].new if path in moves else path for path in paths}
         lanes = find_lanes(git, base, target.files, places)
-        line = _Line(base, target, Merger(git, Path(folder), known), moves, lanes, choices)
+        line = _Line(base, target, Merger(git, folder, known), moves, lanes, choices)
         return [_carried(line, step, leave) for step in steps]
 
 

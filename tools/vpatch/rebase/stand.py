@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 from vpatch.git import Git
 from vpatch.rebase.markers import clashes
 from vpatch.rebase.merge import Labels, Merger
 from vpatch.rebase.model import Conflicted, Entry, Rebased
 from vpatch.rebase.session import Sides, Stand
+from vpatch.scratch import scratch_folder
 
 _PLAIN = ("100644", "100755")
 
@@ -29,8 +28,8 @@ def stand_of(git: Git, rebased: Rebased) -> Stand:
             continue
         conflicts = {one.path: one for one in carried.conflicts}
         files = {path: entry for path, entry in carried.files.items() if path not in conflicts}
-        with tempfile.TemporaryDirectory(prefix="vpatch-merge-") as folder:
-            merger = Merger(git, Path(folder))
+        with scratch_folder("merge") as folder:
+            merger = Merger(git, folder)
             labels = Labels(rebased.target, f"before {patch.file}", patch.file)
             shown = {path: _shown(merger, one, labels) for path, one in conflicts.items()}
         for one in conflicts.values():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
 from vpatch.errors import HostError
+from vpatch.scratch import scratch_folder
 from vpatch.smoke.bundle_target import Target
 from vpatch.upstream.urls import last_part, redact
 
@@ -76,7 +76,7 @@ def resolve(
     roots = [_bare(one) for one in requirements]
     if not roots:
         return {}
-    with tempfile.TemporaryDirectory(prefix="vpatch-") as folder:
+    with scratch_folder("pip") as folder:
         report = Path(folder, "report.json")
         command = [
             *(sys.executable, "-m", "pip", "--no-color", "--no-input", "install"),

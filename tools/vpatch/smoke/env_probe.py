@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files as resources
@@ -16,6 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
 from vpatch.errors import HostError, UsageError
+from vpatch.scratch import scratch_folder
 from vpatch.smoke.env_host import Device
 
 # The first import compiles thousands of modules.
@@ -128,7 +128,7 @@ def _facts(
         **({"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}),
         **variables,
     }
-    with tempfile.TemporaryDirectory(prefix="vpatch-") as folder:
+    with scratch_folder("probe") as folder:
         out = Path(folder, "facts.json")
         try:
             # In a folder of its own: a file torch.py in the user's would be imported in its place.

@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from vpatch.errors import HostError, InterruptedRunError, UsageError
 from vpatch.files import cache_dir, locked
 from vpatch.progress import Progress
 from vpatch.report import Report
+from vpatch.scratch import scratch_folder
 from vpatch.smoke.env_host import Device
 from vpatch.smoke.environment import Environment
 from vpatch.smoke.named import named_environment
@@ -131,8 +131,8 @@ def _collect(
         progress.say(f"{before} of {begun.prompts} samples are there already")
     shown = tally("collecting", begun.prompts, before)
     try:
-        with _interruptible(wish), tempfile.TemporaryDirectory(prefix="vpatch-collect-") as name:
-            _drive(store, wish, model, environment, Path(name), _Watcher(shown, store.so_far.bytes))
+        with _interruptible(wish), scratch_folder("collect") as name:
+            _drive(store, wish, model, environment, name, _Watcher(shown, store.so_far.bytes))
         store.finish()
     except BaseException as error:
         if store.place.folder is None:

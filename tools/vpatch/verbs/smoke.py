@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from packaging.version import Version
 from vpatch.errors import HostError, UsageError
 from vpatch.pipeline import Upstream
 from vpatch.report import Report
+from vpatch.scratch import scratch_folder
 from vpatch.smoke import environment as environments
 from vpatch.smoke.cases import Tier
 from vpatch.smoke.environment import Device, Environment
@@ -169,8 +169,8 @@ def _plan(wish: Wish, version: Version, device: Device) -> Plan:
 @contextmanager
 def _scratch(keep: Path | None) -> Iterator[Path]:
     if keep is None:
-        with tempfile.TemporaryDirectory(prefix="vpatch-smoke-") as name:
-            yield Path(name)
+        with scratch_folder("smoke") as name:
+            yield name
         return
     if keep.exists() and any(keep.iterdir()):
         raise UsageError(f"{keep} is not empty", hint="Name a new folder.", code="not-empty")

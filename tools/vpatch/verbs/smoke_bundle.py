@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from vpatch.errors import UsageError
 from vpatch.pipeline import Upstream
 from vpatch.report import Report, lines, plain
+from vpatch.scratch import scratch_folder
 from vpatch.smoke.bundle_report import bundle_for
 from vpatch.smoke.bundle_target import Target
 from vpatch.smoke.wheels import find_subject
@@ -52,9 +52,9 @@ def run(order: BundleOrder, repo: Path | None, upstream: Upstream) -> Report:
             code="bad-glibc",
         )
     target = Target(python=order.python, glibc=int(libc[1]))
-    with tempfile.TemporaryDirectory(prefix="vpatch-bundle-") as scratch:
+    with scratch_folder("bundle") as scratch:
         wheel, _ = find_subject(
-            order.name, "cuda", repo, upstream, Path(scratch), unpatched=order.unpatched
+            order.name, "cuda", repo, upstream, scratch, unpatched=order.unpatched
         )
         made = bundle_for(
             wheel,

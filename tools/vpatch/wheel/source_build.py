@@ -19,6 +19,7 @@ from pathlib import Path
 from vpatch.errors import HostError, UsageError
 from vpatch.files import disk_errors
 from vpatch.git import Git
+from vpatch.scratch import scratch_folder
 from vpatch.tags import version_of
 from vpatch.wheel.build import BuiltWheel, seal_wheel
 from vpatch.wheel.edits import FileEdit
@@ -107,8 +108,8 @@ def build_environment(caller: Mapping[str, str], origin: Origin) -> dict[str, st
 def checkout(git: Git, tree: str, folder: Path) -> None:
     """Writes a tree's files into a new folder, without touching any index or working tree."""
     folder.mkdir()
-    with tempfile.TemporaryDirectory(prefix="vpatch-index-") as scratch:
-        view = Git(git.git_dir, work_tree=folder, index=Path(scratch) / "index")
+    with scratch_folder("index") as scratch:
+        view = Git(git.git_dir, work_tree=folder, index=scratch / "index")
         view.run("read-tree", "--end-of-options", tree)
         view.run("checkout-index", "--all")
 
