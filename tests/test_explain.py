@@ -271,8 +271,8 @@ def test_refusals_of_the_series(text: str, part: str) -> None:
 
 def test_every_text_of_the_smoke() -> None:
     own = list(of_smoke.entries())
-    assert len(own) == len(KNOWN)
-    assert all(entry.releases for entry in own)
+    assert len(own) == len(KNOWN) + len(of_smoke.WORDS)
+    assert all(entry.releases or entry.remedy for entry in own)
     assert "starts/mla-plain/.*" in names("KeyError: 'factor'", "smoke")
     assert names("asked (1, 3, 7), but 876 of 876 rows hold (2, 4, 5)", "smoke")
 
@@ -540,3 +540,40 @@ def test_a_repository_that_is_none(tmp_path: Path) -> None:
 
 def test_words_without_quotes() -> None:
     assert run(*STORY[2][0].split()).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "check", "cause"),
+    [
+        ("asked (1, 3, 7), but 320 of 320 rows hold (2, 4, 5)", "ids", "of other layers"),
+        (
+            "accepted/llama-nested/v1/eager  fail  accepted by place in the draft: 0/124, 0/124",
+            "accepted",
+            "for the first, second, third token",
+        ),
+        ("310 of 320 rows within the bound; worst 19 % (bound 0.0018 %)", "states", "float32"),
+        ("7 of 8 answers equal; not phase request 3 from token 4", "greedy", "lose nothing"),
+        ("540 of 562 guesses as its definition's", "guesses", "its definition"),
+        ("was not refused for this: ValueError: no", "refused", "has to be refused"),
+    ],
+)
+def test_what_the_smoke_says_has_a_meaning_and_a_next_step(
+    said: str, check: str, cause: str
+) -> None:
+    matches = [one for one in find(said, known_with([])) if one.entry.name == check]
+    assert cause in matches[0].entry.cause
+    assert matches[0].fix == matches[0].entry.remedy
+    assert matches[0].fix.startswith("vpatch ")
+
+
+def test_the_words_of_the_smoke_are_those_of_its_judges() -> None:
+    texts = [
+        each.value
+        for file in (REPO / "tools" / "vpatch" / "smoke").glob("judge*.py")
+        for each in ast.walk(ast.parse(file.read_text()))
+        if isinstance(each, ast.Constant) and isinstance(each.value, str)
+    ]
+    for check, parts, _, _ in of_smoke.WORDS:
+        for part in parts:
+            plain = part.strip(" ();,")
+            assert any(plain in text for text in texts), (check, part)
