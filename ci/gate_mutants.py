@@ -17,15 +17,19 @@ Exit 1: the gates see less than 95 % of the mutants that break the engine.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import click
 
 from gate_mutate import Mutant, mutants_of
+from vpatch.cores import shared_out
 from vpatch.files import cache_dir, write_atomically
 from vpatch.gates.check import check_tree
 from vpatch.gates.modules import Module
@@ -39,6 +43,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LIST = ROOT / "docs" / "gates-mutants.json"
 TAGS = ("v0.17.1", "v0.32.0")
 NEEDED = 0.95
+# Mutants that a process asks the gates about at a time.
+_TASK = 20
 Entry = dict[str, Any]
 
 
@@ -135,7 +141,17 @@ def update(tag: str, source: Upstream) -> list[Entry]:
     known = {each["key"]: each for each in read_list().get(tag, [])}
     tree, found = mutants(tag, source)
     checker = Checker(tree)
-    return [entry_of(each, checker.check(each), known.get(each.key, {})) for each in found]
+    parts = [found[first : first + _TASK] for first in range(0, len(found), _TASK)]
+    reds = chain.from_iterable(shared_out([partial(_reds, checker, part) for part in parts]))
+    return [
+        entry_of(each, red, known.get(each.key, {})) for each, red in zip(found, reds, strict=True)
+    ]
+
+
+def _reds(checker: Checker, found: Sequence[Mutant]) -> list[list[str]]:
+    reds = [checker.check(each) for each in found]
+    gc.collect()  # nobody else does in a process that does tasks
+    return reds
 
 
 @click.group(help=__doc__.split("\n\n", 1)[0])
