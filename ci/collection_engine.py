@@ -1,22 +1,29 @@
 """One engine start for ci/collection_gpu.py: ``JOB.json``. Runs under vLLM's Python.
 
 "what" of the job: `answers` runs requests and keeps tokens, logprobs and what was collected;
-`many` takes 10,000 short ones (collection_many.py); `trace` sums up kernels by name, by the
-profiler; `throughput` takes the time of long prompts.
+`many` takes 10,000 short ones (collection_many.py); `sleep` collects the same ones before and after
+the engine slept (collection_sleep.py); `data-parallel` starts two ranks (collection_parallel.py);
+`trace` sums up kernels by name, by the profiler; `throughput` takes the time of long prompts;
+`start` starts, and ends.
 "turn" of the job: it writes TURN.ready when the engine stands, and goes on when TURN.go is there.
+"limit" of the job: after so many seconds of its turn it says where it stood, and ends.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
-import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import collection_many
+import collection_parallel
+import collection_rates
+import collection_sleep
 from vpatch.smoke.engine.parent import end_with_parent
 from vpatch.smoke.engine.prepare import prepare
 
@@ -26,10 +33,8 @@ _TRACED = 5
 _LATE_CYCLES = 40_000_000
 
 
-def make(job: Job) -> Any:
-    """The engine."""
-    from vllm import LLM
-
+def options_of(job: Job) -> Job:
+    """The arguments of ``LLM(...)``."""
     options: Job = {
         "model": job["target"],
         "seed": 0,
@@ -50,7 +55,7 @@ def make(job: Job) -> Any:
         options["hidden_states_collection"] = job["collection"]
     if job.get("extract"):
         options |= _upstreams_extraction(job["extract"])
-    return LLM(**options)
+    return options
 
 
 def _upstreams_extraction(folder: str) -> Job:
@@ -77,6 +82,13 @@ def runner_of(llm: Any) -> Any:
     return core.model_executor.driver_worker.worker.model_runner
 
 
+def delay_copies(runner: Any) -> None:
+    """Each copy to the host begins long after the forwards behind it could."""
+    import torch
+
+    runner.hidden_states_collector._before_copy = lambda: torch.cuda._sleep(_LATE_CYCLES)
+
+
 def requests() -> list[tuple[list[int], Job]]:
     """Prompts and what is asked of them: short, long, stopped by a token."""
     chance = random.Random(8)  # noqa: S311
@@ -95,12 +107,6 @@ def answers(job: Job, llm: Any) -> Job:
     from vllm import SamplingParams
 
     engine = llm.llm_engine
-    if job.get("late"):
-        import torch
-
-        # Each copy to the host begins long after the forwards behind it could.
-        collector = runner_of(llm).hidden_states_collector
-        collector._before_copy = lambda: torch.cuda._sleep(_LATE_CYCLES)
     waiting = list(enumerate(requests()))
     aborted = {12: 5, 20: 21, 25: 33, 31: 40}
     done: dict[int, Any] = {}
@@ -192,74 +198,68 @@ def trace(job: Job, llm: Any) -> Job:
     return {"cases": found}
 
 
+def sleep(job: Job, llm: Any) -> Job:
+    """Rounds, with sleep between them."""
+    return collection_sleep.run(job, llm, runner_of(llm))
+
+
+def start(job: Job, llm: Any) -> Job:  # noqa: ARG001 - what it says while it compiles is enough
+    """Nothing."""
+    return {}
+
+
 def throughput(job: Job, llm: Any) -> Job:
-    """Runs of prompts without a shared prefix, one token generated; until all is written."""
-    from vllm import SamplingParams
-
-    chance = random.Random(10)  # noqa: S311
-    collection = job.get("collection")
-    extra = {"collect_hidden_states": True} if collection else None
-    parameters = SamplingParams(
-        temperature=0.0, ignore_eos=True, detokenize=False, max_tokens=1, extra_args=extra
-    )
-    folder = job.get("extract") or (collection or {}).get("dir")
-
-    def run(count: int) -> tuple[float, Job]:
-        prompts = [
-            {"prompt_token_ids": [chance.randrange(4, VOCABULARY) for _ in range(job["prompt"])]}
-            for _ in range(count)
-        ]
-        began = time.monotonic()
-        outputs = llm.generate(prompts, parameters, use_tqdm=False)
-        generated = time.monotonic() - began
-        if collection:
-            llm.collective_rpc("flush_hidden_states", timeout=120)
-        if job.get("extract"):
-            _wait_for_upstream(outputs)
-        seconds = time.monotonic() - began
-        held = sum(one.stat().st_size for one in Path(folder).glob("*")) if folder else 0
-        if folder:
-            for one in Path(folder).glob("*"):
-                one.unlink()
-        return seconds, {"bytes": held, "generated": generated}
-
-    run(8)
-    runs = [run(job["prompts"]) for _ in range(3)]
-    rates = [job["prompts"] * job["prompt"] / seconds for seconds, _ in runs]
-    return {"rates": rates, "rate": statistics.median(rates), "more": runs[-1][1]}
-
-
-def _wait_for_upstream(outputs: list[Any]) -> None:
-    """Its files are whole when their locks are free."""
-    import fcntl
-
-    for output in outputs:
-        path = output.kv_transfer_params["hidden_states_path"]
-        with Path(f"{path}.lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH)
+    """Long prompts, and the time that they take."""
+    return collection_rates.run(job, llm)
 
 
 def main(path: Path) -> int:
     """Returns 0; what it found is beside the job."""
+
+    def tell(found: Job) -> None:
+        path.with_suffix(".found.json").write_text(json.dumps(found))
+
     end_with_parent()
     job: Job = json.loads(path.read_text())
     prepare(job.get("stand_ins", {}))
+    if job["what"] == "data-parallel":
+        tell(collection_parallel.run(job, options_of(job)))
+        # Its engines' processes have ended; threads that heard from them may not end.
+        sys.stdout.flush()
+        os._exit(0)
+    tell(_in_process(job, tell))
+    return 0
+
+
+def _in_process(job: Job, tell: Callable[[Job], None]) -> Job:
+    from vllm import LLM
+
     began = time.monotonic()
-    llm = make(job)
+    llm = LLM(**options_of(job))
     ready = time.monotonic()
     if turn := job.get("turn"):
         Path(f"{turn}.ready").touch()
         while not Path(f"{turn}.go").exists():
             time.sleep(0.05)
-    work = {"answers": answers, "many": many, "trace": trace, "throughput": throughput}[job["what"]]
-    found = work(job, llm)
+    if job.get("limit"):
+        collection_rates.end_after(job, tell)
+    if job.get("late"):
+        delay_copies(runner_of(llm))
+    works = {
+        "answers": answers,
+        "many": many,
+        "sleep": sleep,
+        "start": start,
+        "trace": trace,
+        "throughput": throughput,
+    }
+    found = works[job["what"]](job, llm)
     found["seconds"] = {"start": ready - began, "run": time.monotonic() - ready}
     config = llm.llm_engine.vllm_config
     if config.parallel_config.world_size == 1:  # Else it is in other processes.
         found["runner"] = type(runner_of(llm)).__module__
     found["blocks"] = config.cache_config.num_gpu_blocks
-    path.with_suffix(".found.json").write_text(json.dumps(found))
-    return 0
+    return found
 
 
 if __name__ == "__main__":

@@ -16,17 +16,26 @@ where none is named:
     tensor-parallel
              the same on two GPUs: one rank writes, or each of them its share; only where it is
              named
+    sleep    8 requests again and again, with sleep of level 1 and 2 between them and the weights
+             loaded again: rows are those of the first time (collection_sleep.py); a minute a runner
+             and mode, and only where it is named
+    fusion   how many all-reduces and norms the compiler's pass fuses, with the buffer and without,
+             on two GPUs with flashinfer (collection_fusion.py); only where it is named
+    data-parallel
+             two data-parallel ranks: files of their own names, rows against the reference
+             (collection_parallel.py); two GPUs, or --cpu; only where it is named
     many     10,000 short requests: counts add up, and memory is flat; minutes, and only where it is
              named
     trace    all kernels of a step of engines of hidden size 7168, by the profiler; minutes, and
              only where it is named
     throughput
              prompts of 2048 tokens through eight layers as wide as Kimi's, beside upstream's
-             extraction; minutes, and only where it is named
+             extraction, which has an eighth of the prompts; minutes, and only where it is named
 
---cpu takes a CPU build, and of the parts the answers and many on what runs there: V1, eager, in
-float32.
-Prints a table and writes FILE (JSON). Exit 0 where all checks hold, 1 where not.
+--cpu takes a CPU build, and of the parts answers, many, data-parallel and sleep (there without
+sleep) on what runs there: V1, eager, in float32. --plan starts nothing and prints the jobs.
+Prints a table and writes FILE (JSON). Exit 0 where all checks hold, 1 where not, 2 where a part
+does not run there.
 """
 
 from __future__ import annotations
@@ -37,7 +46,7 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,18 +58,24 @@ import collection_cpu  # noqa: E402
 import collection_many  # noqa: E402
 import collection_wide  # noqa: E402
 from collection_answers import MODES, Place, answers, tensor_parallel  # noqa: E402
+from collection_fusion import fusion  # noqa: E402
+from collection_parallel import data_parallel  # noqa: E402
+from collection_sleep import sleep  # noqa: E402
+from collection_starts import VARIABLES, Planned, Starts  # noqa: E402
 
 Job = dict[str, Any]
-_LIMIT_S = 400
-_VARIABLES = {
-    "VLLM_USE_FLASHINFER_SAMPLER": "0",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "HF_HUB_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "TORCHINDUCTOR_COMPILE_THREADS": "2",
-    # Else each engine's threads spin beside the others'.
-    "OMP_NUM_THREADS": "1",
-}
+PARTS = (
+    "kernels",
+    "answers",
+    "tensor-parallel",
+    "data-parallel",
+    "sleep",
+    "fusion",
+    "many",
+    "trace",
+    "throughput",
+)
+_ON_A_CPU = ("answers", "data-parallel", "sleep", "many")
 _GPU_MEMORY = {"gpu_memory_utilization": 0.05, "kv_cache_memory_bytes": 256 << 20}
 
 
@@ -95,50 +110,6 @@ def write_models(folder: Path, cpu: bool, wide: bool) -> None:
         )
 
 
-class Starts:
-    """Runs jobs as children, with an environment each."""
-
-    def __init__(self, work: Path, stock: str | None, cpu: bool) -> None:
-        self.work = work
-        self.stock = stock
-        self.cpu = cpu
-
-    def run(self, name: str, job: Job, runner: str, stock: bool = False) -> Job:
-        """What a job found, or {"error": the log's end}."""
-        path = self.work / f"{name.replace(' ', '-').replace('/', '-')}.json"
-        path.write_text(json.dumps(job))
-        variables = {**os.environ, **_VARIABLES}
-        variables["VLLM_USE_V2_MODEL_RUNNER"] = "1" if runner == "v2" else "0"
-        variables["VLLM_CACHE_ROOT"] = str(path.with_suffix(".cache"))
-        if job.get("options", {}).get("enforce_eager"):
-            variables["TORCH_COMPILE_DISABLE"] = "1"
-        if self.cpu:
-            variables |= collection_cpu.variables()
-        site = self.stock if stock else os.environ.get("PYTHONPATH", "")
-        variables["PYTHONPATH"] = f"{site}:{TOOLS}"
-        log = path.with_suffix(".log")
-        began = time.monotonic()
-        with log.open("w") as file:
-            command = [sys.executable, str(HERE / "collection_engine.py"), str(path)]
-            try:
-                status: object = subprocess.run(
-                    command,
-                    env=variables,
-                    stdout=file,
-                    stderr=file,
-                    check=False,
-                    timeout=_LIMIT_S,
-                ).returncode
-            except subprocess.TimeoutExpired:
-                status = f"not over in {_LIMIT_S} s"
-        print(f"{name}: {status}, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-        found = path.with_suffix(".found.json")
-        if status or not found.is_file():
-            return {"error": log.read_text(errors="replace")[-1500:]}
-        result: Job = json.loads(found.read_text())
-        return result
-
-
 def many(place: Place) -> Job:
     """An engine that collects, and one that does not, one after the other."""
     out, told = place.work / "out-many", place.work / "many-answers.jsonl"
@@ -161,7 +132,7 @@ def many(place: Place) -> Job:
 def kernels() -> Job:
     """The standalone comparison."""
     site = os.environ.get("PYTHONPATH", "")
-    variables = {**os.environ, **_VARIABLES, "PYTHONPATH": f"{site}:{TOOLS}"}
+    variables = {**os.environ, **VARIABLES, "PYTHONPATH": f"{site}:{TOOLS}"}
     run = subprocess.run(
         [sys.executable, str(HERE / "collection_kernels.py")],
         env=variables,
@@ -186,56 +157,83 @@ def kernels() -> Job:
     return {"kernels": {"ok": ok, **found}}
 
 
-def main() -> int:
-    """Returns 0 where all checks hold."""
+def asked_of(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--stock")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--work", type=Path)
     parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--plan", action="store_true", help="start nothing, and print the jobs")
     parser.add_argument("--mode", action="append", choices=MODES, help="else eager and graphs")
     parser.add_argument("--runner", action="append", choices=("v1", "v2"), help="else both")
     parser.add_argument("--only", action="append", help="of trace and throughput: v2/shm, ...")
-    parser.add_argument("parts", nargs="*", default=["kernels", "answers"])
-    asked = parser.parse_args()
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    asked = parser.parse_args(arguments)
+    asked.parts = asked.parts or (["answers"] if asked.cpu else ["kernels", "answers"])
+    for part in asked.parts:
+        if part not in PARTS:
+            parser.error(f"there is no part {part!r}; there is {', '.join(PARTS)}")
+        if asked.cpu and part not in _ON_A_CPU:
+            parser.error(f"{part} needs a GPU; on a CPU there is {', '.join(_ON_A_CPU)}")
+    asked.mode = asked.mode or (["eager"] if asked.cpu else ["eager", "graphs"])
+    asked.runner = asked.runner or (["v1"] if asked.cpu else ["v1", "v2"])
+    return asked
+
+
+def run_part(part: str, place: Place, asked: argparse.Namespace) -> Job:
+    """The checks of one part."""
+    modes, runners = asked.mode, asked.runner
+    if part in ("trace", "throughput"):
+        wide = {"trace": collection_wide.trace, "throughput": collection_wide.throughput}[part]
+        only = asked.only or []
+        return wide(place.run, place.work, place.models, place.has_stock, only, place.keep)
+    parts: dict[str, Callable[[], Job]] = {
+        "kernels": kernels,
+        "answers": lambda: answers(place, modes, runners),
+        "tensor-parallel": lambda: tensor_parallel(place, runners),
+        "data-parallel": lambda: data_parallel(place),
+        "sleep": lambda: sleep(place, modes, runners),
+        "fusion": lambda: fusion(place, runners),
+        "many": lambda: many(place),
+    }
+    return parts[part]()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns 0 where all checks hold."""
+    asked = asked_of(arguments)
     work = asked.work or Path(tempfile.mkdtemp(prefix="collection-"))
     work.mkdir(parents=True, exist_ok=True)
-    modes = asked.mode or (["eager"] if asked.cpu else ["eager", "graphs"])
-    runners = asked.runner or (["v1"] if asked.cpu else ["v1", "v2"])
-    starts = Starts(work, asked.stock, asked.cpu)
     models = work / "models"
-    parts = asked.parts
-    if asked.cpu:
-        parts = [one for one in parts if one in ("answers", "many")]
-    if set(parts) - {"kernels"}:
-        write_models(models, asked.cpu, "trace" in parts)
-    if "throughput" in parts:
+    if set(asked.parts) - {"kernels"} and not asked.plan:
+        write_models(models, asked.cpu, "trace" in asked.parts)
+    if "throughput" in asked.parts and not asked.plan:
         collection_wide.write_large(models)
     checks: Job = {}
 
     def keep(more: Job) -> None:
-        if asked.out:
+        if asked.out and not asked.plan:
             asked.out.write_text(json.dumps(checks | more, indent=1))
 
+    on_a_cpu = asked.cpu and not asked.plan
     place = Place(
-        run=starts.run,
+        run=Planned().run if asked.plan else Starts(work, asked.stock, asked.cpu).run,
         work=work,
         models=models,
-        memory=collection_cpu.options() if asked.cpu else _GPU_MEMORY,
-        stand_ins=collection_cpu.stand_ins() if asked.cpu else {},
+        memory=collection_cpu.options() if on_a_cpu else _GPU_MEMORY,
+        stand_ins=collection_cpu.stand_ins() if on_a_cpu else {},
         cpu=asked.cpu,
         has_stock=asked.stock is not None,
         keep=keep,
     )
-    for part in parts:
-        checks |= kernels() if part == "kernels" else {}
-        checks |= answers(place, modes, runners) if part == "answers" else {}
-        checks |= tensor_parallel(place, runners) if part == "tensor-parallel" else {}
-        checks |= many(place) if part == "many" else {}
-        if part in ("trace", "throughput"):
-            wide = {"trace": collection_wide.trace, "throughput": collection_wide.throughput}[part]
-            checks |= wide(starts.run, work, models, starts.stock is not None, asked.only or [])
+    for part in asked.parts:
+        if asked.plan and part == "kernels":
+            continue
+        checks |= run_part(part, place, asked)
         keep({})
+    if asked.plan:
+        return 0
     for name, check in checks.items():
         brief = {k: v for k, v in check.items() if k not in ("rows", "kernels", "cases", "ok")}
         print(f"{'ok  ' if check['ok'] else 'FAIL'} {name}: {json.dumps(brief)[:400]}")

@@ -8,6 +8,7 @@ the one, or with the other.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +47,29 @@ def other_choice(target: Path, below: float) -> Any:
     return OtherChoice.open(target)
 
 
-def rows_of(found: Job, folder: Path, target: Path, dtype: str) -> Job:
-    """Holds every collected file against the float32 reference."""
+def rows_of(
+    found: Job,
+    folder: Path,
+    target: Path,
+    dtype: str,
+    counted: Callable[[str], bool] = lambda _: True,
+) -> Job:
+    """Holds every collected file against the float32 reference.
+
+    Args:
+        found: What an engine found.
+        folder: That of the files.
+        target: The checkpoint.
+        dtype: Of the engine's states.
+        counted: Whether the engine's counts are of this file too.
+    """
     from safetensors import safe_open
 
     from vpatch.smoke.engine.reference import Reference, bound
 
     reference = Reference.open(target)
     worst, rows, wrong, files = 0.0, 0, [], set()
+    counts = [0, 0]
     tied: list[str] = []
     for number, answer in found["answers"].items():
         if answer["file"] is None:
@@ -75,12 +91,14 @@ def rows_of(found: Job, folder: Path, target: Path, dtype: str) -> Job:
             deviation, _ = _rows_off(other, sequence[:-1], states, layers)
         largest = deviation.max().item()
         worst, rows = max(worst, largest), rows + len(tokens)
+        if counted(answer["file"]):
+            counts = [counts[0] + len(tokens), counts[1] + 1]
         if largest > bound(dtype):
             wrong.append(f"{number}: {largest:.2%} off")
     more = sorted(path.name for path in folder.iterdir() if path.name not in files)
     flushed = [each for each in found["flushed"] if each]  # of the ranks that write
     written = [sum(each[key] for each in flushed) for key in ("rows", "files", "failed")]
-    adds_up = written == [rows, len(files), 0]
+    adds_up = written == [*counts, 0]
     return {
         "rows": rows,
         "files": len(files),
