@@ -6,6 +6,7 @@ A watch (`end_after`) is kept over it: an engine that hangs ends, and says where
 from __future__ import annotations
 
 import faulthandler
+import fcntl
 import json
 import os
 import random
@@ -14,10 +15,11 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 Job = dict[str, Any]
 _VOCABULARY, _WARM = 499, 4
+_POLL_S = 0.002
 
 
 def run(job: Job, llm: Any) -> Job:
@@ -48,7 +50,7 @@ def run(job: Job, llm: Any) -> Job:
         if collection:
             llm.collective_rpc("flush_hidden_states", timeout=120)
         if job.get("extract"):
-            _wait_for_upstream(outputs)
+            _wait_for_upstream(llm, outputs)
         seconds = time.monotonic() - began
         held = sum(one.stat().st_size for one in Path(folder).glob("*")) if folder else 0
         if folder:
@@ -67,14 +69,26 @@ def run(job: Job, llm: Any) -> Job:
     return {"rates": rates[last], "rate": medians[last], "by_prompts": medians, "more": more}
 
 
-def _wait_for_upstream(outputs: list[Any]) -> None:
-    """Its files are whole when their locks are free."""
-    import fcntl
+def _wait_for_upstream(llm: Any, outputs: list[Any]) -> None:
+    """Its files are whole when their locks are free.
 
+    What has finished is handed to its worker with the next step, and `generate` takes none behind
+    its last answer: an engine in this process would hold these locks for ever.
+    """
     for output in outputs:
         path = output.kv_transfer_params["hidden_states_path"]
         with Path(f"{path}.lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH)
+            while not _is_free(lock):
+                llm.llm_engine.engine_core.get_output()
+                time.sleep(_POLL_S)
+
+
+def _is_free(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def end_after(job: Job, tell: Callable[[Job], None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from rich.console import Console
 from collect_lab import HIDDEN, LAYERS, answer_of, make_set, safetensors, states_of, tokens_of
 from vpatch.collect import reading
 from vpatch.collect.place import Folder, place_of
+from vpatch.collect.served import read_served
 from vpatch.collect.verify_served import Found, is_served, verify_served
 from vpatch.errors import UsageError
 from vpatch.progress import SilentProgress
@@ -196,6 +198,24 @@ def test_what_a_header_says_wrongly(
     assert code in {one.code for one in found.findings}
     assert {one.file for one in found.findings} == {f"{ENGINE}-00000001.safetensors"}
     assert text in said(served)
+
+
+def test_any_bytes_are_whole_or_named(tmp_path: Path) -> None:
+    chance = random.Random(5)  # noqa: S311 - numbers, no secrets
+    raw = file_of(1)
+    path = put(tmp_path, 1)
+    place = Folder(tmp_path)
+    named = 0
+    for _ in range(400):
+        changed = bytearray(raw)
+        for _ in range(chance.randrange(1, 4)):
+            # Rather in the header: what states are, no checksum tells.
+            changed[chance.randrange(len(raw) // 2)] = chance.randrange(256)
+        path.write_bytes(bytes(changed))
+        served = read_served(place, path.name)
+        assert served.size == len(raw)
+        named += bool(served.findings)
+    assert named > 200
 
 
 @pytest.mark.parametrize("cut", [3, 100, -9, -1])

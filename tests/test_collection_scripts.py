@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import fcntl
 import json
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ sys.path.insert(0, str(CI))
 import collection_fusion  # noqa: E402
 import collection_gpu  # noqa: E402
 import collection_parallel  # noqa: E402
+import collection_rates  # noqa: E402
 import collection_sleep  # noqa: E402
 import collection_wide  # noqa: E402
 
@@ -162,6 +165,35 @@ def test_an_engine_that_hangs_says_where() -> None:
     said = "not over 0.3 s after its turn came; it was waiting for files of 12 prompts"
     assert json.loads(ran.stdout) == {"error": said}
     assert 'File "<string>", line 7 in <module>' in ran.stderr  # where its threads stood
+
+
+class Upstream:
+    """An engine whose worker hears of what has finished with the step behind it, as upstream's."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.llm_engine = self.engine_core = self
+        self.steps = 0
+        self.held = []
+        self.outputs = []
+        for number in range(count):
+            path = folder / f"{number}.safetensors"
+            lock = Path(f"{path}.lock").open("w")  # noqa: SIM115 - held until a step
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.held.append(lock)
+            parameters = {"hidden_states_path": str(path)}
+            self.outputs.append(SimpleNamespace(kv_transfer_params=parameters))
+
+    def get_output(self) -> None:
+        self.steps += 1
+        if self.held:
+            self.held.pop().close()
+
+
+def test_upstreams_files_are_waited_for_with_steps(tmp_path: Path) -> None:
+    engine = Upstream(tmp_path, 3)
+    collection_rates._wait_for_upstream(engine, engine.outputs)
+    assert engine.steps == 3
+    assert not engine.held
 
 
 LOG = """\
