@@ -99,16 +99,18 @@ def test_a_test_that_fails_with_its_fix_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "what"),
+    ("body", "limit", "what"),
     [
-        (b"@pytest.mark.skip\ndef test_later():\n    pass\n", "ran no test"),
-        (b"def helper():\n    pass\n", "ended with status 5"),
-        (b"def test_dies():\n    os._exit(9)\n", "ended with status 9"),
-        (b"def test_hangs():\n    import time\n    time.sleep(60)\n", "took more than 3 s"),
+        (b"@pytest.mark.skip\ndef test_later():\n    pass\n", "60", "ran no test"),
+        (b"def helper():\n    pass\n", "60", "ended with status 5"),
+        (b"def test_dies():\n    os._exit(9)\n", "60", "ended with status 9"),
+        (b"def test_hangs():\n    import time\n    time.sleep(60)\n", "3", "took more than 3 s"),
     ],
 )
-def test_a_run_without_an_answer_is_an_error(tmp_path: Path, body: bytes, what: str) -> None:
-    done = prove(tmp_path, (FIX, with_test(body)), "--timeout", "3")
+def test_a_run_without_an_answer_is_an_error(
+    tmp_path: Path, body: bytes, limit: str, what: str
+) -> None:
+    done = prove(tmp_path, (FIX, with_test(body)), "--timeout", limit)
     assert done.returncode == 4
     assert f"pytest for 0002-tests-answer.patch {what}" in done.stderr
 
