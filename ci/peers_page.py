@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from vpatch.patches.repo import pinned, pinned_tags
+
+ROOT = Path(__file__).resolve().parents[1]
 OURS = "vpatch rebase"
 WORDS = ("right", "stops", "silent", "wrong")
 
@@ -120,8 +123,15 @@ def _head() -> Iterator[str]:
     yield (
         "`python ci/rebase_peers.py --markdown docs/rebase.md` wrote this, all tools in one run, "
         f"on {os.cpu_count()} cores ({cpu[1] if cpu else platform.machine()}). Each tool runs as "
-        "its users run it, with its own defaults; settings of a person are out of the way."
+        "its users run it, with its own defaults; settings of a person are out of the way. "
+        f"The series: {', '.join(_series())}."
     )
+
+
+def _series() -> Iterator[str]:
+    for tag in pinned_tags(ROOT):
+        pin, series = pinned(ROOT, tag)
+        yield f"{tag} revision {pin.revision} ({len(series.patches)} patches)"
 
 
 def _cases(page: Page) -> Iterator[str]:
