@@ -71,7 +71,7 @@ def states_of(number: int, rows: int, layers: int = len(LAYERS), hidden: int = H
 
 
 def sample_file(number: int, **changes: Any) -> bytes:
-    """What the engine writes for a prompt."""
+    """What the engine writes for a prompt; what is changed to None is left out."""
     tokens = (tokens_of(number) + answer_of(number))[:-1]
     rows = len(tokens)
     tensors: dict[str, tuple[str, Sequence[int], bytes]] = {
@@ -85,7 +85,12 @@ def sample_file(number: int, **changes: Any) -> bytes:
         "prompt_tokens": str(len(tokens_of(number))),
         "generated_tokens": str(len(answer_of(number))),
     }
-    return safetensors({**tensors, **changes.pop("tensors", {})}, {**metadata, **changes})
+    tensors |= changes.pop("tensors", {})
+    metadata |= changes
+    return safetensors(
+        {name: one for name, one in tensors.items() if one is not None},
+        {name: text for name, text in metadata.items() if text is not None},
+    )
 
 
 def write_prompts(path: Path, count: int, *, ids: bool = True) -> Path:

@@ -6,14 +6,13 @@ import io
 import json
 import random
 import struct
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from collect_lab import HIDDEN, LAYERS, answer_of, make_set, safetensors, states_of, tokens_of
+from collect_lab import HIDDEN, answer_of, make_set, sample_file, states_of, tokens_of
 from vpatch.collect import reading
 from vpatch.collect.place import Folder, place_of
 from vpatch.collect.served import read_served
@@ -28,29 +27,14 @@ COUNT = 5
 
 def file_of(number: int, **changes: Any) -> bytes:
     """What the engine writes for a request of a server."""
-    tokens = (tokens_of(number) + answer_of(number))[:-1]
-    rows = len(tokens)
-    tensors: dict[str, tuple[str, Sequence[int], bytes]] = {
-        "hidden_states": ("BF16", (rows, len(LAYERS), HIDDEN), states_of(number, rows)),
-        "token_ids": ("I64", (rows,), struct.pack(f"<{rows}q", *tokens)),
-    }
-    metadata = {
-        "layers": json.dumps(LAYERS),
+    served = {
         "model": "/models/kimi",
-        "format": "vllm-hidden-states/1",
-        "prompt_tokens": str(len(tokens_of(number))),
-        "generated_tokens": str(len(answer_of(number))),
         "last_token_id": "9",
         "finish_reason": "length",
         "request_id": f"cmpl-{number}",
         "label": f"sample {number}",
     }
-    tensors |= changes.pop("tensors", {})
-    metadata |= changes
-    return safetensors(
-        {name: one for name, one in tensors.items() if one is not None},
-        {name: text for name, text in metadata.items() if text is not None},
-    )
+    return sample_file(number, **{**served, **changes})
 
 
 def put(folder: Path, number: int, data: bytes | None = None, engine: str = ENGINE) -> Path:
