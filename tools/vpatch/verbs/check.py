@@ -82,8 +82,8 @@ def run_series(folder: Path, upstream: Upstream, runner: RunnerChoice = "default
         Else as ``run``.
     """
     ready = pipeline.prepare_pinned(*pinned_in(folder), upstream)
-    tag = ready.pin.tag
-    return _report(_patched(ready, f"{tag} in {folder}", upstream, runner))
+    name = f"{ready.pin.tag} in {folder}"
+    return _report(_with_series(ready, name, upstream, runner, bare=False))
 
 
 def run_folder(folder: Path, runner: RunnerChoice = "default") -> Report:
@@ -139,12 +139,8 @@ def _release(
 ) -> list[_Asked]:
     if tag in pins:
         ready = pipeline.prepare(tag, repo, upstream, bare=bare)
-        if not bare:
-            return _patched(ready, tag, upstream, runner)
-        git, name = Mirror.open(upstream.cache).git, f"{tag} unpatched"
-        series = _Series(tag, ready.series.topics, bare=True)
-        checked = _asked(git, ready.applied.tree, name, upstream.cache, runner)
-        return [(each, series) for each in checked]
+        name = f"{tag}{' unpatched' * bare}"
+        return _with_series(ready, name, upstream, runner, bare=bare)
     if not bare:
         raise UsageError(
             f"{tag} has no series to apply",
@@ -164,12 +160,13 @@ def _asked(git: Git, tree: str, name: str, kept: Path, runner: RunnerChoice) -> 
     return [checked_of(git, tree, name, kept, each) for each in runners]
 
 
-def _patched(ready: Prepared, name: str, upstream: Upstream, runner: RunnerChoice) -> list[_Asked]:
-    git = Mirror.open(upstream.cache).git
-    topics = ready.series.topics
-    series = _Series(ready.pin.tag, topics, bare=False)
+def _with_series(
+    ready: Prepared, name: str, upstream: Upstream, runner: RunnerChoice, *, bare: bool
+) -> list[_Asked]:
+    git, topics = Mirror.open(upstream.cache).git, ready.series.topics
+    series = _Series(ready.pin.tag, topics, bare=bare)
     checked = _asked(git, ready.applied.tree, name, upstream.cache, runner)
-    return [(_claimed(each, topics), series) for each in checked]
+    return [(each if bare else _claimed(each, topics), series) for each in checked]
 
 
 def _claimed(checked: Checked, topics: Collection[str]) -> Checked:
