@@ -13,6 +13,7 @@ from vpatch.errors import ConflictError
 from vpatch.git import Git, Output, blob_id
 from vpatch.patches import blocked
 from vpatch.patches.diff import FileChange
+from vpatch.patches.inplace import contents_in_place
 from vpatch.patches.patch import Patch
 from vpatch.patches.place import Misfit, applied_in_place, misfits, whole_file
 from vpatch.patches.series import Series
@@ -180,9 +181,10 @@ def _apply_at_once(git: Git, base_tree: str, patches: Sequence[Patch]) -> str | 
     Returns:
         None where some hunk stands elsewhere, or a change is more than hunks.
     """
-    wanted = _contents_in_place(git, base_tree, patches)
-    if wanted is None:
+    steps = contents_in_place(git, base_tree, patches)
+    if steps is None:
         return None
+    wanted = {path: data for step in steps for path, data in step.items()}
     with git.temporary_index() as index:
         index.run("read-tree", base_tree)
         diffs = b"".join(patch.diff for patch in patches)
@@ -192,26 +194,6 @@ def _apply_at_once(git: Git, base_tree: str, patches: Sequence[Patch]) -> str | 
         tree = index.line("write-tree")
     made = git.blob_ids(tree, wanted)
     return tree if made == {path: blob_id(data) for path, data in wanted.items()} else None
-
-
-def _contents_in_place(
-    git: Git, base_tree: str, patches: Sequence[Patch]
-) -> dict[str, bytes] | None:
-    """Every touched file after the patches, told from the lines alone."""
-    paths = dict.fromkeys(path for patch in patches for path in patch.paths)
-    blobs = git.read_blobs(f"{base_tree}:{path}" for path in paths) if paths else {}
-    contents = {name.removeprefix(f"{base_tree}:"): data for name, data in blobs.items()}
-    for change in (change for patch in patches for change in patch.files):
-        added = change.kind == "add"
-        if change.binary or not change.hunks or not (added or change.kind == "modify"):
-            return None
-        if added == (change.path in contents):
-            return None
-        data = applied_in_place(contents.get(change.path, b""), change)
-        if data is None:
-            return None
-        contents[change.path] = data
-    return contents
 
 
 def _apply_one_by_one(git: Git, base_tree: str, series: Series, kind: str) -> Applied:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 
-from vpatch.git import Git
+from vpatch.git import Git, blob_id
 from vpatch.patches.apply import CLEAN, PatchConflictError, apply_series
 from vpatch.patches.commits import Commit
+from vpatch.patches.inplace import contents_in_place
 from vpatch.patches.patch import Patch
 from vpatch.patches.series import Series
 
@@ -86,9 +87,42 @@ def names_its_blobs(git: Git, patch: Patch, before: str, after: str) -> bool:
     Raises:
         HostError: git failed.
     """
-    said = _named_blobs(patch)
-    trees = ((before, said[0]), (after, said[1]))
-    return all(_are_in(git, tree, named) for tree, named in trees)
+    paths = patch.paths
+    found, left = (git.blob_ids(tree, paths) if paths else {} for tree in (before, after))
+    return _names(patch, found, left)
+
+
+def stale_places(git: Git, base_tree: str, patches: Sequence[Patch]) -> set[int] | None:
+    """Which of these patches name other blobs than they find and leave (their ``index`` lines).
+
+    Returns:
+        Their places among the patches; None where a hunk stands elsewhere, or a change is more
+        than hunks.
+
+    Raises:
+        HostError: git failed.
+    """
+    steps = contents_in_place(git, base_tree, patches)
+    if steps is None:
+        return None
+    paths = dict.fromkeys(path for step in steps for path in step)
+    there = git.blob_ids(base_tree, paths) if paths else {}
+    stale = set()
+    for place, (patch, step) in enumerate(zip(patches, steps, strict=True)):
+        made = {path: blob_id(data) for path, data in step.items()}
+        if not _names(patch, there, made):
+            stale.add(place)
+        there.update(made)
+    return stale
+
+
+def _names(patch: Patch, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+    found, left = _named_blobs(patch)
+    return all(
+        there.get(path, "").startswith(blob)
+        for named, there in ((found, before), (left, after))
+        for path, blob in named.items()
+    )
 
 
 def _named_blobs(patch: Patch) -> tuple[dict[str, str], dict[str, str]]:
@@ -102,11 +136,6 @@ def _named_blobs(patch: Patch) -> tuple[dict[str, str], dict[str, str]]:
         if change.path_new is not None and change.blob_new:
             left[change.path_new] = change.blob_new
     return found, left
-
-
-def _are_in(git: Git, tree: str, named: Mapping[str, str]) -> bool:
-    there = git.blob_ids(tree, named) if named else {}
-    return all(there.get(path, "").startswith(blob) for path, blob in named.items())
 
 
 def tree_before(git: Git, commit: Commit) -> str:
