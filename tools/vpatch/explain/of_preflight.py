@@ -62,9 +62,9 @@ def _of_node(node: ast.AST, scope: Scope) -> Iterator[Entry]:
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
         return
     if node.func.id == "_refused":
-        parts = [node.args[0], *node.args[2:]]
+        check_node, *parts = node.args
         for texts in _each(parts, scope):
-            for check in templates(node.args[1], scope):
+            for check in templates(check_node, scope):
                 yield Entry(
                     "preflight",
                     check,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from vpatch.preflight.case import NUMBERINGS, OUTPUT, Case
 from vpatch.preflight.drafter import FLAGS, NUM_STATES
@@ -24,11 +23,11 @@ def problems(case: Case) -> Iterator[Problem]:
         yield from _flag(case, name)
     if not drafter.uses_aux:
         if drafter.hidden != target.hidden:
-            yield _refused("its use_aux_hidden_state is false", "hidden-sizes")
+            yield _refused("hidden-sizes", "its use_aux_hidden_state is false")
         return
     if case.release.mends.sizes and drafter.state_size != target.hidden:
         said = f"its config is for a target with hidden states of {drafter.state_size} values"
-        yield _refused(said, "hidden-sizes")
+        yield _refused("hidden-sizes", said)
     problem = _written(case) or _other_names(case) or _impossible(case) or _width(case)
     if problem is not None:
         yield problem
@@ -40,10 +39,10 @@ def _flag(case: Case, name: str) -> Iterator[Problem]:
         for place, value in drafter.places_of(name).items():
             if value not in (True, False):
                 yield _refused(
-                    f"{place} in the drafter's config has to be true or false, not", "config"
+                    "config", f"{place} in the drafter's config has to be true or false, not"
                 )
     if drafter.contradicts(name):
-        yield _refused(f"The drafter's config contradicts itself: {name} is", "config")
+        yield _refused("config", f"The drafter's config contradicts itself: {name} is")
 
 
 def _written(case: Case) -> Problem | None:
@@ -51,18 +50,18 @@ def _written(case: Case) -> Problem | None:
     ids = {} if case.options.get(IDS) else drafter.ids
     for place, value in ids.items():
         if not isinstance(value, list) or any(type(each) is not int for each in value):
-            return _refused(f"{_key(place)} in the drafter's config has to be a list", "layer-ids")
+            return _refused("layer-ids", f"{_key(place)} in the drafter's config has to be a list")
     if len({tuple(value) for value in ids.values()}) > 1:
-        return _refused("The drafter's config names two sets of aux layers", "layer-ids")
+        return _refused("layer-ids", "The drafter's config names two sets of aux layers")
     stated = (drafter.config.get(NUMBERING), drafter.eagle_config.get(NUMBERING))
     numberings = [value for value in stated if value is not None]
     if any(value not in NUMBERINGS for value in numberings):
-        return _refused(f"{NUMBERING} in the drafter's config has to be one of", "numbering")
+        return _refused("numbering", f"{NUMBERING} in the drafter's config has to be one of")
     if len(set(numberings)) > 1:
-        return _refused(f"The drafter's config has two values of {NUMBERING}", "numbering")
+        return _refused("numbering", f"The drafter's config has two values of {NUMBERING}")
     unsaid = case.options.get(IDS) and not case.options.get(NUMBERING)
     if unsaid and drafter.numbering == OUTPUT:
-        return _refused("its config counts layers by their outputs", "numbering", "Set")
+        return _refused("numbering", "its config counts layers by their outputs", "Set")
     return None
 
 
@@ -75,7 +74,7 @@ def _other_names(case: Case) -> Problem | None:
     if place is None or case.read_ids is not None or not case.release.mends.names:
         return None
     said = f"its config names layers as {place}"
-    return _refused(said, "layer-ids", "which is how drafters of another method do")
+    return _refused("layer-ids", said, "which is how drafters of another method do")
 
 
 def _impossible(case: Case) -> Problem | None:
@@ -87,11 +86,11 @@ def _impossible(case: Case) -> Problem | None:
     shown = str([each - shift for each in ids])
     outside = [each - shift for each in ids if not 0 <= each <= layers]
     if outside:
-        return _refused(shown, "layer-ids", f"hold {outside}, but the target has {layers} layers")
+        return _refused("layer-ids", shown, f"hold {outside}, but the target has {layers} layers")
     if len(set(ids)) != len(ids):
-        return _refused(shown, "layer-ids", "name a layer twice")
+        return _refused("layer-ids", shown, "name a layer twice")
     if list(ids) != sorted(ids):
-        return _refused(shown, "layer-ids", "are not ascending")
+        return _refused("layer-ids", shown, "are not ascending")
     return None
 
 
@@ -101,9 +100,9 @@ def _width(case: Case) -> Problem | None:
         declared = drafter.config.get(name)
         if case.release.mends.integers and type(declared) not in (int, type(None)):
             said = f"{name} in the drafter's config has to be an integer, not {declared!r}."
-            return _refused(said, "aux-states")
+            return _refused("aux-states", said)
         if declared is not None and declared != len(ids):
-            return _refused(f"its {name} is {declared}", "aux-states")
+            return _refused("aux-states", f"its {name} is {declared}")
     fc, files = drafter.weight("fc.weight"), case.release.mends.files
     beside = None
     if not files:
@@ -119,7 +118,7 @@ def _width(case: Case) -> Problem | None:
         takes = f"but its fc takes {fc.shape[-1]}"
         if beside is not None:
             return _of_no_drafter(beside.name, said, takes)
-        return _refused(said, "aux-states", takes)
+        return _refused("aux-states", said, takes)
     return None
 
 
@@ -141,11 +140,9 @@ def _of_no_drafter(name: str, *text: str) -> Problem:
     )
 
 
-def _refused(*parts: Any) -> Problem:
-    """A refusal of the series; parts[1] is the check, the others its text."""
-    text = (str(parts[0]), *(str(one) for one in parts[2:]))
+def _refused(check: str, *text: str) -> Problem:
     return Problem(
-        str(parts[1]),
+        check,
         "error",
         "config",
         "its config cannot be what it was trained with: " + ", ".join(text),
