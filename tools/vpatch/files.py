@@ -117,22 +117,8 @@ def locked(path: Path, *, on_wait: Callable[[str], None] | None = None) -> Itera
     Raises:
         HostError: The lock file cannot be made.
     """
-    # Only what writes needs it, and it takes a while to import.
-    from filelock import FileLock, Timeout  # noqa: PLC0415
-
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            if on_wait is not None:
-                on_wait(f"waiting for another vpatch that holds {path}")
-            lock.acquire()
-    try:
+    with _lock(path, on_wait, keep=True):
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager
@@ -146,6 +132,12 @@ def locked_for_now(path: Path, *, on_wait: Callable[[str], None] | None = None) 
     Raises:
         HostError: The lock file cannot be made or removed.
     """
+    with _lock(path, on_wait, keep=False):
+        yield
+
+
+@contextmanager
+def _lock(path: Path, on_wait: Callable[[str], None] | None, *, keep: bool) -> Iterator[None]:
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = _held(path, on_wait)
@@ -153,8 +145,9 @@ def locked_for_now(path: Path, *, on_wait: Callable[[str], None] | None = None) 
         yield
     finally:
         try:
-            with disk_errors(path):
-                path.unlink(missing_ok=True)
+            if not keep:
+                with disk_errors(path):
+                    path.unlink(missing_ok=True)
         finally:
             os.close(handle)
 
