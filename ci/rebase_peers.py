@@ -109,6 +109,7 @@ def run_cases(names: Sequence[str]) -> Iterator[peers_page.Row]:
 @click.option("--markdown", type=click.Path(path_type=Path), help="Write the page here.")
 def main(parts: tuple[str, ...], markdown: Path | None) -> None:
     """Runs all, prints, and exits 1 where vpatch is wrong or a bound is missed."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed vpatch is compiled
     names = tools()
     page = peers_page.Page(tuple(names), load=os.getloadavg()[0])
     for part in parts or PARTS:

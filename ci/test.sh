@@ -47,7 +47,8 @@ step_smoke() {
 
 # What the smoke stands on, and that it can fail: references, checkpoints, broken engines.
 step_engine() {
-    "$bin/pytest" --durations=5 -m "engine" --ignore=tests/engine/test_series.py tests/engine
+    # A file has its own models: it stays with one worker.
+    "$bin/pytest" -n auto --dist loadfile --durations=5 -m "engine" --ignore=tests/engine/test_series.py tests/engine
 }
 
 all=(lint types unit real series smoke engine)

@@ -153,7 +153,9 @@ def tail(output: str) -> str:
 
 
 def _environment(site: Path, scratch: Path) -> dict[str, str]:
-    return os.environ | {
+    # The links lead to one copy of most modules, which is compiled once for all runs.
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return inherited | {
         "PYTHONPATH": str(site),
         "CUDA_VISIBLE_DEVICES": "",
         "HF_HOME": str(scratch / "hf"),

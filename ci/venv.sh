@@ -7,6 +7,9 @@
 # The stamp is written last, so an interrupted run starts that environment afresh, and a changed
 # pyproject.toml brings it up to date.
 
+# Tests start vpatch thousands of times: it is compiled once, whatever the caller's setting.
+unset PYTHONDONTWRITEBYTECODE
+
 say() { printf '%s\n' "$*" >&2; }
 
 need() {

@@ -476,7 +476,7 @@ def index_url(template: World, tmp_path: Path) -> Iterator[str]:
 @pytest.mark.parametrize(
     "verb", ["fetch", "pin", "apply", "build", "export", "edit", "refresh", "import", "fix"]
 )
-def test_kill_9_at_ten_moments(
+def test_kill_9_at_five_moments(
     verb: str,
     template: World,
     tmp_path: Path,
@@ -510,7 +510,7 @@ def test_kill_9_at_ten_moments(
     new = _without_times(world.written())
     assert (new != old) is (verb != "fetch")
     killed = 0
-    for moment in spread(count, 10):
+    for moment in spread(count, 5):
         restore()
         killed += killed_at(moment, work)
         _whole(world, old, new)
@@ -522,7 +522,7 @@ def test_kill_9_at_ten_moments(
         assert again.returncode == (2 if done else 0), again
         assert _without_times(world.written()) == new
         assert_tidy(world)
-    assert killed >= 10
+    assert killed >= 5
 
 
 def _whole(world: World, old: Mapping[str, bytes], new: Mapping[str, bytes]) -> None:

@@ -137,7 +137,7 @@ def _compare(cache: Path, tag: str, step: int) -> None:
 @pytest.mark.network
 @pytest.mark.parametrize("tag", gate_mutants.TAGS)
 def test_a_sample_of_the_list_holds(release_cache: Path, tag: str) -> None:
-    _compare(release_cache, tag, 12)
+    _compare(release_cache, tag, 48)
 
 
 @pytest.mark.nightly
