@@ -1,4 +1,4 @@
-"""Long series on many files: the tree that `git rebase` makes (ci/rebase_peers.py has the times)."""
+"""Long series on many files make the tree of `git rebase`; ci/rebase_peers.py has the times."""
 
 from __future__ import annotations
 
