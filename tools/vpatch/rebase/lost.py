@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vpatch.cores import shared_out
 from vpatch.errors import UsageError
 from vpatch.git import Git
 from vpatch.patches.apply import apply_series
@@ -70,13 +72,11 @@ def _is_chosen(patch: RebasedPatch) -> bool:
 def _lost(
     git: Git, series: Series, rebased: Rebased, source: Side, kept: Path | None
 ) -> list[GateSaid]:
-    after = _asked(git, rebased.tree, kept)
-    red = [gate for gate in after.values() if gate.word == "fail"]
-    if not red:
-        return []
     bare = git.line("rev-parse", f"{source.commit}^{{tree}}")
     with_series = apply_series(git, bare, series, kind=source.kind).tree
-    before = _asked(git, with_series, kept)
+    trees = (rebased.tree, with_series)
+    after, before = shared_out([partial(_asked, git, tree, kept) for tree in trees])
+    red = [gate for gate in after.values() if gate.word == "fail"]
     lost = [gate for gate in red if before[gate.name].word == "pass"]
     if not lost:
         return []
