@@ -99,6 +99,25 @@ def test_those_behind_it_name_the_blobs_that_are_there(project: Project) -> None
     assert not check_series(project.folder, TAG)
 
 
+def test_all_that_name_other_blobs_follow_and_no_others(project: Project) -> None:
+    """Whatever id is wrong: the one that a file starts from, or the one that it ends with."""
+    good = contents(project.folder)
+    second, third = project.names[1:3]
+    for name, pattern in (
+        (third, rb"(?m)^(index )[0-9a-f]{7}"),
+        (LAST, rb"(?m)^(index .*\.\.).{7}"),
+    ):
+        path = project.folder / name
+        raw = path.read_bytes()
+        path.write_bytes(re.sub(pattern, rb"\g<1>1111111", raw, count=1))
+        assert path.read_bytes() != raw
+    assert changed(refresh(project, FOURTH, check=True)) == [LAST]
+    assert changed(refresh(project, second, check=True)) == [third, LAST]
+    assert changed(refresh(project, FIRST)) == [third, LAST]
+    assert contents(project.folder) == good
+    project.check()
+
+
 def test_only_the_named_patch_and_what_is_behind_it(project: Project) -> None:
     """An offset in front of it is told: it has to be refreshed itself."""
     by_hand(project, FIRST, b"@@ -2,7 +2,7 @@", b"@@ -4,7 +4,7 @@")
