@@ -138,6 +138,13 @@ def test_an_empty_folder_is_no_set(tmp_path: Path) -> None:
         verified(tmp_path / "missing")
 
 
+def test_a_file_is_no_set(tmp_path: Path) -> None:
+    file = tmp_path / "rows.safetensors"
+    file.write_bytes(b"")
+    with pytest.raises(UsageError, match="rows.safetensors is no folder"):
+        verified(file)
+
+
 def test_a_set_without_its_manifest_is_not_finished(whole: Path) -> None:
     (whole / "manifest.json").unlink()
     with pytest.raises(FindingError, match="is not finished") as caught:

@@ -95,7 +95,7 @@ class Folder:
         except FileNotFoundError:
             return
         except NotADirectoryError:
-            raise UsageError(f"{self.name} is no folder", hint="Name a folder.") from None
+            raise self._no_folder() from None
         with listing:
             for one in listing:
                 yield Entry(one.name, _kind(one))
@@ -106,12 +106,17 @@ class Folder:
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise FindingError(f"{name} is a link", code="no-file") from None
+            if error.errno == errno.ENOTDIR and not self.folder.is_dir():
+                raise self._no_folder() from None
             raise
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             os.close(handle)
             raise FindingError(f"{name} is no file", code="no-file")
         return os.fdopen(handle, "rb", buffering=0), found.st_size
+
+    def _no_folder(self) -> UsageError:
+        return UsageError(f"{self.name} is no folder", hint="Name a folder.")
 
     def size(self, name: str) -> int | None:
         try:
