@@ -32,6 +32,7 @@ from vpatch.collect import reading
 from vpatch.collect.lines import Failed
 from vpatch.collect.place import Folder
 from vpatch.collect.verify import Verified, verify
+from vpatch.collect.verify_served import is_served
 from vpatch.errors import FindingError, UsageError
 from vpatch.progress import SilentProgress
 from vpatch.verbs import collect_verify
@@ -141,8 +142,10 @@ def test_an_empty_folder_is_no_set(tmp_path: Path) -> None:
 def test_a_file_is_no_set(tmp_path: Path) -> None:
     file = tmp_path / "rows.safetensors"
     file.write_bytes(b"")
-    with pytest.raises(UsageError, match="rows.safetensors is no folder"):
+    with pytest.raises(UsageError, match="is no folder"):
         verified(file)
+    with pytest.raises(UsageError, match="is no folder"):
+        is_served(Folder(file))
 
 
 def test_a_set_without_its_manifest_is_not_finished(whole: Path) -> None:

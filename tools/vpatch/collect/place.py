@@ -123,6 +123,10 @@ class Folder:
             found = os.lstat(self.folder / name)
         except FileNotFoundError:
             return None
+        except NotADirectoryError:
+            if self.folder.is_dir():
+                raise
+            raise self._no_folder() from None
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def put(self, data: bytes, name: str) -> None:
