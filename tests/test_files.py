@@ -134,6 +134,20 @@ def test_a_lock_whose_file_goes_excludes_those_who_wait_for_it(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["number"]
 
 
+@pytest.mark.parametrize("lock_it", [locked, locked_for_now])
+def test_a_link_is_no_lock(
+    lock_it: Callable[..., AbstractContextManager[None]], tmp_path: Path
+) -> None:
+    """Nothing is made where it leads: the folder may be somebody's repository."""
+    lock, elsewhere = tmp_path / "lock", tmp_path / "elsewhere"
+    lock.symlink_to(elsewhere)
+    with pytest.raises(HostError, match="lock") as caught, lock_it(lock):
+        pass
+    assert "A link stands" in caught.value.hint
+    assert lock.is_symlink()
+    assert not elsewhere.exists()
+
+
 def test_a_lock_goes_with_an_error_too(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     seen = []

@@ -28,6 +28,7 @@ _NEXT_STEP = {
     errno.ENOTDIR: _NO_FOLDER,
     errno.EEXIST: _NO_FOLDER,
     errno.EISDIR: "A folder stands where a file has to be: move it, or {elsewhere}.",
+    errno.ELOOP: "A link stands where a file has to be: move it, or {elsewhere}.",
 }
 
 
@@ -155,7 +156,7 @@ def _lock(path: Path, on_wait: Callable[[str], None] | None, *, keep: bool) -> I
 def _held(path: Path, on_wait: Callable[[str], None] | None) -> int:
     """The open file at a path, locked. Who waited for one that is gone meanwhile tries again."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             on_wait = _wait_for(handle, path, on_wait)
             if _stands_at(path, handle):
