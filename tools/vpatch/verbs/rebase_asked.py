@@ -11,13 +11,14 @@ from vpatch.patches.series import Series
 from vpatch.rebase.lost import with_lost_gates
 from vpatch.rebase.model import Rebased
 from vpatch.rebase.needed import with_needed
+from vpatch.rebase.outside import with_outside_calls
 from vpatch.rebase.rebase import Side
 
 
 def wholly_asked(
     git: Git, series: Series, rebased: Rebased, source: Side, kept: Path | None
 ) -> Rebased:
-    """A rebase, asked also what would go with the patches that leave.
+    """A rebase, asked also what would go with the patches that leave, and who else calls.
 
     Args:
         git: A repository of our own with both releases.
@@ -27,7 +28,8 @@ def wholly_asked(
     Raises:
         HostError: git failed.
     """
-    return with_needed(git, with_lost_gates(git, series, rebased, source, kept))
+    asked = with_lost_gates(git, series, rebased, source, kept)
+    return with_needed(git, with_outside_calls(git, asked, source))
 
 
 def accepted(series: Series, names: tuple[str, ...]) -> tuple[str, ...]:

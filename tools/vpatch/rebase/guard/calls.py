@@ -24,7 +24,7 @@ from vpatch.rebase.guard.tables import fresh_pieces
 
 
 @dataclass(frozen=True, eq=False)
-class _Side:
+class FileSide:
     """The file in a tree."""
 
     library: Library
@@ -65,9 +65,9 @@ def calls_misfit(of: Used) -> Iterator[Doubt]:
     """Calls on the patch's lines that do not fit any more, or that say something else now."""
     change, corners = of.corners.change, of.corners
     known = _stripped(change.after)
-    old = _Side(of.old, of.then, corners.after, change.after)
-    new = _Side(of.new, of.now, corners.result, change.result)
-    for call, line, lines in _calls(of.fresh, of.added):
+    old = FileSide(of.old, of.then, corners.after, change.after)
+    new = FileSide(of.new, of.now, corners.result, change.result)
+    for call, line, lines in calls_on(of.fresh, of.added):
         was, now = _both(of, call, line, old, new)
         if was is None or now is None:
             continue
@@ -76,11 +76,11 @@ def calls_misfit(of: Used) -> Iterator[Doubt]:
             yield Doubt(CALL_MISFIT, of.scope(line), line, f"a call does not fit any more: {why}")
         elif all(corners.result.lines[n - 1].strip() in known for n in lines & of.added):
             # What a person wrote anew, they wrote for what is called now.
-            yield from _said(of, line, "a call", _otherwise(call, was, now))
+            yield from _said(of, line, "a call", said_otherwise(call, was, now))
     yield from _calls_of_upstream(of, new)
 
 
-def _calls_of_upstream(of: Used, new: _Side) -> Iterator[Doubt]:
+def _calls_of_upstream(of: Used, new: FileSide) -> Iterator[Doubt]:
     """Calls that upstream has added to a file in which the patch declares functions otherwise."""
     change = of.corners.change
     if not _declares_otherwise(of):
@@ -89,19 +89,19 @@ def _calls_of_upstream(of: Used, new: _Side) -> Iterator[Doubt]:
     module = library.of(change.path, change.upstream)
     if module is None:
         return
-    old = _Side(library, module, of.corners.upstream, change.upstream)
+    old = FileSide(library, module, of.corners.upstream, change.upstream)
     known = _stripped(change.after)
     numbered = enumerate(of.corners.result.lines, start=1)
     theirs = frozenset(n for n, text in numbered if text.strip() not in known) - of.added
-    for call, line, _ in _calls(fresh_pieces(change.result, change.after), theirs):
+    for call, line, _ in calls_on(fresh_pieces(change.result, change.after), theirs):
         was, now = _both(of, call, line, old, new)
         if was is not None and now is not None:
-            why = _otherwise(call, was, now) or now.unfit(of.new, call)
+            why = said_otherwise(call, was, now) or now.unfit(of.new, call)
             yield from _said(of, line, "upstream's call", why)
 
 
 def _both(
-    of: Used, call: ast.Call, line: int, old: _Side, new: _Side
+    of: Used, call: ast.Call, line: int, old: FileSide, new: FileSide
 ) -> tuple[Callee | None, Callee | None]:
     """What a call on a line of the result calls: before, where it fitted, and now."""
     now = new.at(line).callee(call.func)
@@ -117,7 +117,7 @@ def _said(of: Used, line: int, what: str, why: str) -> Iterator[Doubt]:
         yield Doubt(CALL_MISFIT, of.scope(line), line, f"{what} says something else now: {why}")
 
 
-def _otherwise(call: ast.Call, old: Callee, new: Callee) -> str:
+def said_otherwise(call: ast.Call, old: Callee, new: Callee) -> str:
     """Which argument is taken by another parameter than before; empty where none is."""
     star = next((n for n, each in enumerate(call.args) if isinstance(each, ast.Starred)), None)
     count = len(call.args) if star is None else max(len(old.places), len(new.places))
@@ -131,7 +131,7 @@ def _otherwise(call: ast.Call, old: Callee, new: Callee) -> str:
     return ""
 
 
-def _calls(
+def calls_on(
     chosen: Iterable[Piece], lines: frozenset[int]
 ) -> Iterator[tuple[ast.Call, int, frozenset[int]]]:
     """Calls of which a part stands on some lines of a file: (call, its line, all its lines)."""
