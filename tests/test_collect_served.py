@@ -6,6 +6,7 @@ import io
 import json
 import random
 import struct
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from rich.console import Console
 
 from collect_lab import HIDDEN, answer_of, make_set, sample_file, states_of, tokens_of
 from vpatch.collect import reading
-from vpatch.collect.place import Folder, place_of
-from vpatch.collect.served import read_served
+from vpatch.collect.place import Folder, Place, place_of
+from vpatch.collect.served import Served, read_served
 from vpatch.collect.verify_served import Found, is_served, verify_served
 from vpatch.errors import UsageError
 from vpatch.progress import SilentProgress
@@ -285,6 +286,25 @@ def test_processes_say_the_same(served: Path, monkeypatch: pytest.MonkeyPatch) -
     beside = verified(served, jobs=2)
     assert beside.findings == alone.findings
     assert beside.engines == alone.engines
+
+
+def test_files_are_told_of_in_their_order(tmp_path: Path) -> None:
+    """The one that the others are held against is the first by name, not by luck."""
+    place = place_of(f"memory://order-{tmp_path.name}")
+    second_is_read = threading.Event()
+
+    def look(_: Place, name: str) -> Served:
+        if name == "1":
+            assert second_is_read.wait(30)
+        elif name == "2":
+            second_is_read.set()
+        return Served(name, 0, 0, None, None, None, ())
+
+    told: list[str] = []
+    names = iter("123456789")
+    hear = told.append
+    reading.run_jobs(names, look, place, 2, 1 << 40, lambda one: hear(one.file), lambda _: None)
+    assert told == list("123456789")
 
 
 def test_a_url(served: Path) -> None:

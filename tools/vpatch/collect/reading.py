@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -19,6 +20,7 @@ from vpatch.findings import Finding
 from vpatch.smoke.engine.parent import end_with_parent
 
 _WORTH_PROCESSES = 256 << 20  # they take a moment to start
+_WAITING = 4  # answers for each that reads, while the first of them is a large file's
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def run_jobs(
     told: Callable[[Found], None],
     advance: Callable[[int], None],
 ) -> None:
-    """Reads files, so many at once; no more than twice as many wait.
+    """Reads files, so many at once, and tells of them in their order.
 
     Args:
         jobs: The files.
@@ -153,13 +155,11 @@ def _all(
     at_once: int,
     ended: Callable[[Found], None],
 ) -> None:
-    running: set[Future[Found]] = set()
+    running: deque[Future[Found]] = deque()
     for job in jobs:
-        running.add(pool.submit(look, place, job))
-        if len(running) >= 2 * at_once:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for one in done:
-                ended(one.result())
+        running.append(pool.submit(look, place, job))
+        if len(running) >= _WAITING * at_once:
+            ended(running.popleft().result())
     for one in running:
         ended(one.result())
 
